@@ -25,12 +25,12 @@ from indexmill.retrieve.base import (
     QueryBatch,
     Retriever,
     Vectors,
-    check_k,
+    check_count,
     check_names,
     check_question,
     check_vectors,
 )
-from indexmill.retrieve.rerank import check_depth, reranked
+from indexmill.retrieve.rerank import reranked
 from indexmill.store.manifest import Artifact, Manifest, Ref
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Snapshot:
     ) -> list[list[Hit]]:
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
-        k, depth = check_k(k), check_depth(rerank_depth)
+        k, depth = check_count("k", k), check_count("rerank_depth", rerank_depth)
         asked = [check_question(question) for question in questions]
         retriever = self.retriever(method).with_parameters(parameters or {})
         chosen = [i for i, question in enumerate(asked) if question]

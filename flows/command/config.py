@@ -63,7 +63,7 @@ def _key(llm: LlmSettings) -> tuple[dict[str, Any], list[str]]:
     key["needed"] = model.keys.required
     try:
         key["found"] = model.keys.check()
-        key["from"] = model.keys.told if key["found"] else None
+        key["from"] = model.keys.description if key["found"] else None
         model.check()
     except IndexmillError as error:
         key["problem"] = str(error)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors, check_k, parameters_of
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors, check_count, parameters_of
 from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
 from indexmill.retrieve.passages import passages_of
 from indexmill.text.counted import counted
@@ -80,7 +80,7 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
     if vectors is None:
         vectors = snapshot.encode([question.question for question in questions])
     pools = _pools(snapshot, questions, list(before), vectors, setting)
-    depths = sorted({check_k(k) for k in ks})
+    depths = sorted({check_count("k", k) for k in ks})
     even, odd = pools.half(0), pools.half(1)
 
     best = _scaled(before)

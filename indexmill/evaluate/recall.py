@@ -197,15 +197,15 @@ def evaluate(
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot does not hold.
     """
-    from indexmill.families.base import load
-    from indexmill.retrieve.base import check_k
+    from indexmill.retrieve.base import check_count
+    from indexmill.retrieve.family import load
     from indexmill.retrieve.registry import families_of
 
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not ks:
         raise BadInput("there is no k to evaluate at")
-    ks = sorted({check_k(k) for k in ks})
+    ks = sorted({check_count("k", k) for k in ks})
     names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
     given = {} if parameters is None else {name: dict(its) for name, its in parameters.items()}
     if stray := sorted(set(given) - set(names)):

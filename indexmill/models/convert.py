@@ -26,7 +26,7 @@ from indexmill.errors import ConfigurationError, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.openvino_encoder import import_openvino
-from indexmill.store.canonical import canonical_json
+from indexmill.store.canonical import canonical_json, digest_of_file
 
 __all__ = ["DEFAULT_MODEL", "ModelFiles", "convert", "find_model", "load_transformer", "read_modules"]
 
@@ -53,7 +53,7 @@ class ModelFiles:
         """SHA-256 over the weights and every JSON file: all that a conversion may read."""
         hashed = hashlib.sha256()
         for path in sorted({self.weights, *self.folder.rglob("*.json")}):
-            hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{_digest(path)}\n".encode())
+            hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{digest_of_file(path)}\n".encode())
         return hashed.hexdigest()
 
 
@@ -86,7 +86,7 @@ def _installed() -> ModelFiles | None:
     if spec is None or spec.origin is None:
         return None
     files = _whole(ModelFiles(DEFAULT_MODEL, Path(spec.origin).parent / "model"))
-    digest = _digest(files.weights)
+    digest = digest_of_file(files.weights)
     if digest != _PUBLISHED:
         raise ModelUnavailable(
             f"{files.weights}: SHA-256 {digest}, but {DEFAULT_MODEL} is published with {_PUBLISHED}; "
@@ -173,7 +173,7 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL) -> dict[str, bytes]:
         {
             **settings,
             "model": files.name,
-            "weights": _digest(files.weights),
+            "weights": digest_of_file(files.weights),
             "converted_with": {name: metadata.version(name) for name in libraries},
         }
     )
@@ -253,8 +253,3 @@ def _quiet() -> Iterator[None]:
             del os.environ["HF_HUB_OFFLINE"]
         else:
             os.environ["HF_HUB_OFFLINE"] = before
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

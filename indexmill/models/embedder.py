@@ -19,7 +19,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,51 +58,6 @@ class EncoderFingerprint:
         return {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
 
 
-class Embedder(Protocol):
-    """Turns texts into unit vectors. Every method may be called from several threads."""
-
-    @property
-    def fingerprint(self) -> EncoderFingerprint:
-        """What shapes the numbers. The first access runs the self-test (well under a second)."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """The length of a vector."""
-        ...
-
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens of a text that are read, special tokens included; the rest is cut off."""
-        ...
-
-    @property
-    def special_tokens(self) -> int:
-        """How many special tokens every text gets."""
-        ...
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some texts, (n, dimension) float32, in their order."""
-        ...
-
-    def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some texts, and those of spans in them, pooled from the text's own pass.
-
-        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it. A span
-        without a token, being blank or beyond the cut, gets the vector of a pass of its own characters. The second
-        array has a row per span, in the order of the texts and of the spans in each.
-        """
-        ...
-
-    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
-        ...
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens: nothing cut off, special tokens included."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class _Tokens:
     """One text's tokens as the encoder reads them: cut to the maximum, special tokens included."""
@@ -112,14 +67,35 @@ class _Tokens:
     first: int  # special tokens before the text's own
 
 
-class _Pooled(ABC):
-    """Batches of equal length, and the pooling of each text by itself."""
+class Embedder(ABC):
+    """Turns texts into unit vectors. Every method may be called from several threads.
+
+    A back-end gives tokens and hidden states; texts of one length go through it together, and each is pooled by itself.
+    """
+
+    dimension: int
+    """The length of a vector."""
+
+    max_tokens: int
+    """The most tokens of a text that are read, special tokens included; the rest is cut off."""
+
+    special_tokens: int
+    """How many special tokens every text gets."""
 
     tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
 
     @property
     @abstractmethod
-    def dimension(self) -> int: ...
+    def fingerprint(self) -> EncoderFingerprint:
+        """What shapes the numbers. The first access runs the self-test (well under a second)."""
+
+    @abstractmethod
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
+
+    @abstractmethod
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens: nothing cut off, special tokens included."""
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
@@ -142,7 +118,12 @@ class _Pooled(ABC):
         return _normalised(pooled)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some texts, and those of spans in them pooled from the text's own pass: see `Embedder`."""
+        """The vectors of some texts, and those of spans in them, pooled from the text's own pass.
+
+        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it. A span
+        without a token, being blank or beyond the cut, gets the vector of a pass of its own characters. The second
+        array has a row per span, in the order of the texts and of the spans in each.
+        """
         if len(texts) != len(spans):
             raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
         starts = np.cumsum([0, *map(len, spans)])
@@ -193,19 +174,9 @@ class Tokeniser:
     """The tokens of texts, from a tokenizer.json alone: all that splitting needs of an encoder. Thread-safe."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
         self._whole = _tokenizer(tokenizer)
-        self._special = int(self._whole.num_special_tokens_to_add(False))
-
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens of a text that are read, special tokens included."""
-        return self._max_tokens
-
-    @property
-    def special_tokens(self) -> int:
-        """How many special tokens every text gets."""
-        return self._special
+        self.special_tokens = int(self._whole.num_special_tokens_to_add(False))
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens.
@@ -228,7 +199,7 @@ class Tokeniser:
         return np.array(counts, np.int64)
 
 
-class TokenEncoder(Tokeniser, _Pooled):
+class TokenEncoder(Tokeniser, Embedder):
     """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
@@ -243,10 +214,6 @@ class TokenEncoder(Tokeniser, _Pooled):
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> EncoderFingerprint: ...
 
     def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
         nothing = np.empty((0, 2), np.int32)
@@ -327,18 +294,19 @@ def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
 
 
-class HashEmbedder(_Pooled):
+class HashEmbedder(Embedder):
     """A deterministic double: bags of hashed words and character trigrams, so that similar texts have similar vectors.
 
     It needs NumPy alone. A little of every vector hashes the text around it, so that a span's vector differs from one
     passage to another as a model's does. All sums are of multiples of 1/256, hence exact: the same bits everywhere.
     """
 
+    dimension = 64
+    special_tokens = 2  # as most models have
     _PATTERN = re.compile(r"\w{1,16}|[^\w\s]")
-    _DIMENSION = 64
 
     def __init__(self, max_tokens: int = 256) -> None:
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
@@ -357,21 +325,6 @@ class HashEmbedder(_Pooled):
             libraries={},
             reproducible=True,
         )
-
-    @property
-    def dimension(self) -> int:
-        """The length of a vector."""
-        return self._DIMENSION
-
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens of a text that are read, special tokens included."""
-        return self._max_tokens
-
-    @property
-    def special_tokens(self) -> int:
-        """Two, as most models have."""
-        return 2
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """For each text, the (n, 2) character offsets of its tokens."""
@@ -402,8 +355,8 @@ class HashEmbedder(_Pooled):
 def _features(word: str) -> NDArray[np.float32]:
     """The hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
     if not word:
-        return np.full(HashEmbedder._DIMENSION, 1 / 256, np.float32)
-    vector: NDArray[np.float32] = np.zeros(HashEmbedder._DIMENSION, np.float32)
+        return np.full(HashEmbedder.dimension, 1 / 256, np.float32)
+    vector: NDArray[np.float32] = np.zeros(HashEmbedder.dimension, np.float32)
     framed = f"^{word.lower()}$"
     for feature in (framed, framed, *(framed[at : at + 3] for at in range(len(framed) - 2))):
         vector[:] += _signs(feature) * _places(feature)

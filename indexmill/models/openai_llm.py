@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import httpx2
     import openai
 
+    _Open = tuple[openai.AsyncOpenAI, AsyncGenerator[openai.AsyncOpenAI, None]]
+
 __all__ = ["LlmOptions", "OpenAiLlm", "open_llm"]
 
 _NO_KEY = "none"
@@ -126,6 +128,7 @@ class OpenAiLlm:
     _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Open] = field(
         default_factory=weakref.WeakKeyDictionary, init=False, compare=False
     )
+    """By event loop, a client and the generator that closes it."""
 
     def __repr__(self) -> str:
         return f"OpenAiLlm({self.model!r} at {self.where})"
@@ -286,11 +289,10 @@ class OpenAiLlm:
 
     async def _client(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
-        there = self._clients.get(loop)
-        if there is None:
+        if loop not in self._clients:
             closing = self._opened()
-            there = self._clients[loop] = _Open(await anext(closing), closing)
-        return there.client
+            self._clients[loop] = await anext(closing), closing
+        return self._clients[loop][0]
 
     async def _opened(self) -> AsyncGenerator[openai.AsyncOpenAI, None]:
         """A client, closed when the loop ends: ``asyncio.run`` closes the generators that are still open."""
@@ -336,14 +338,6 @@ class OpenAiLlm:
         except (OSError, ssl.SSLError) as error:
             why = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
             raise ConfigurationError(f"llm.ca_file: {self.ca_file} {why}: expected certificates in PEM") from None
-
-
-@dataclass(slots=True)
-class _Open:
-    """A client and the generator that closes it."""
-
-    client: openai.AsyncOpenAI
-    closing: AsyncGenerator[openai.AsyncOpenAI, None]
 
 
 async def _sent(body: Mapping[str, Any], client: openai.AsyncOpenAI) -> bytes:

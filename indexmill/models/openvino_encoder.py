@@ -7,7 +7,6 @@ share one core at half the speed each.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import queue
 import sys
@@ -22,6 +21,7 @@ from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.forks import Lock, keep_forever, renew_in_children
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
+from indexmill.store.canonical import digest_of, digest_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -78,6 +78,7 @@ class OpenVINOEmbedder(TokenEncoder):
         self._threads, self._streams, self._precision = threads, streams, precision
         self._lock = Lock()
         super().__init__(tokenizer, int(settings["max_tokens"]))
+        self.dimension = int(settings["dimension"])
         self._opened: _Runtime | None = self._open()
         renew_in_children(self)
 
@@ -143,11 +144,6 @@ class OpenVINOEmbedder(TokenEncoder):
             raise ModelUnavailable(f"an encoder has the files {list(ENCODER_FILES)}; not given: {missing}")
         return cls(folder, threads=threads, precision=precision, streams=streams)
 
-    @property
-    def dimension(self) -> int:
-        """The length of a vector."""
-        return int(self._settings["dimension"])
-
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
         """What shapes the numbers. The first access runs the self-test."""
@@ -157,10 +153,8 @@ class OpenVINOEmbedder(TokenEncoder):
         return EncoderFingerprint(
             model=self._settings["model"],
             weights=self._settings["weights"],
-            tokenizer=_digest(self._files["tokenizer.json"]),
-            graph=hashlib.sha256(
-                (_digest(self._files["openvino.xml"]) + _digest(self._files["openvino.bin"])).encode()
-            ).hexdigest(),
+            tokenizer=digest_of_file(self._files["tokenizer.json"]),
+            graph=digest_of("".join(digest_of_file(self._files[f"openvino.{end}"]) for end in ("xml", "bin")).encode()),
             backend="openvino",
             precision={"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(precision, precision),
             instructions=self._instructions(),
@@ -219,8 +213,3 @@ class OpenVINOEmbedder(TokenEncoder):
 def _result(request: Any) -> NDArray[np.float32]:
     """The output of a pass, a copy: the request's next pass overwrites its own."""
     return np.array(request.get_output_tensor(0).data)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,7 +4,7 @@
 digits, identifiers), and a handful of compiled patterns find them at more than ten times the speed of a statistical
 tagger. ``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double of
 the tests. All are pure functions of one document, so that mentions can be kept under the document's digest.
-``question_candidates`` is the counterpart for questions.
+``question_runs`` is the counterpart for questions.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import accumulate, starmap
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from indexmill.errors import ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.text.names import canonical_name, canonical_words
 
 __all__ = [
-    "LONGEST_NAME",
-    "Candidate",
     "Field",
     "Kind",
     "Mention",
@@ -35,10 +33,8 @@ __all__ = [
     "WordListRecogniser",
     "names_nothing",
     "open_recogniser",
-    "question_candidates",
     "question_names",
     "question_runs",
-    "question_words",
     "title_mentions",
 ]
 
@@ -480,60 +476,35 @@ class _Cover:
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-class Candidate(NamedTuple):
-    """A run of a question's words that may be the name of an entity.
-
-    ``start`` and ``end`` count canonical words. ``capital`` says that a word which is no function word is written with
-    a capital or a digit, or stands in quotation marks, where a sentence alone would not ask for it.
-    """
-
-    name: str
-    start: int
-    end: int
-    capital: bool
-
-
-LONGEST_NAME = 12
-"""Most words of a run that is taken for a name."""
-
-
-def question_candidates(question: str) -> list[Candidate]:
-    """Return every run of words of a question that may name an entity, the longest first, then from left to right."""
-    return list(starmap(Candidate, question_runs(question)))
+_LONGEST_NAME = 12  # words
 
 
 def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
-    """Return what ``question_candidates`` does as plain tuples: there are a hundred in a question, and few are names.
+    """Return every run of words of a question that may name an entity, the longest first, then from left to right.
+
+    Each is (canonical name, start, end, capital); start and end count canonical words. ``capital`` says that a word
+    which is no function word is written with a capital or a digit, or stands in quotation marks, where a sentence alone
+    would not ask for it.
 
     A question is matched against the names that the corpus has: people write questions in any casing (``Lothair Ii's
     mother``, ``God'S Gift To Women``), and what is a name and what is not stands in the corpus, not in the question.
     """
-    words, tells, shows = question_words(question)
-    telling, capitals = list(accumulate(tells, initial=0)), list(accumulate(shows, initial=0))  # before each word
-    text = " ".join(words)
-    ends = list(accumulate(len(word) + 1 for word in words))  # of each word and the space after it
-    begins = [0, *ends]
-    return [
-        (text[begins[start] : ends[end - 1] - 1], start, end, capitals[end] > capitals[start])
-        for n in range(min(LONGEST_NAME, len(words)), 0, -1)
-        for start, end in enumerate(range(n, len(words) + 1))
-        if telling[end] > telling[start] and words[start] != "the"
-    ]
-
-
-def question_words(question: str) -> tuple[list[str], list[bool], list[bool]]:
-    """Return a question's canonical words, which are no function words, and of these which are written as names are."""
     words = canonical_words(question)
     shown: set[str] = set()
     for i, raw in enumerate(_RAW_WORD.findall(question)):
-        lower = raw.lower()
-        plain = raw.isascii()
-        if raw[0].isdigit() or (lower != raw if plain else any(c.isupper() for c in raw)):
-            folded = [lower] if plain and raw.isalnum() else canonical_words(raw)  # the same, without its cost
+        if raw[0].isdigit() or any(c.isupper() for c in raw):
+            folded = canonical_words(raw)
             if i or not folded or folded[0] not in _OPENERS:
                 shown.update(folded)
-    tells = [word not in _FUNCTION_WORDS for word in words]
-    return words, tells, [tell and word in shown for word, tell in zip(words, tells, strict=True)]
+    is_content = [word not in _FUNCTION_WORDS for word in words]
+    is_shown = [content and word in shown for word, content in zip(words, is_content, strict=True)]
+    contents, capitals = (list(accumulate(column, initial=0)) for column in (is_content, is_shown))  # before each word
+    return [
+        (" ".join(words[start:end]), start, end, capitals[end] > capitals[start])
+        for n in range(min(_LONGEST_NAME, len(words)), 0, -1)
+        for start, end in enumerate(range(n, len(words) + 1))
+        if contents[end] > contents[start] and words[start] != "the"
+    ]
 
 
 def question_names(question: str) -> list[str]:

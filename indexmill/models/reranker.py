@@ -20,6 +20,7 @@ from indexmill.errors import BadInput, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
 from indexmill.models.secrets import RERANK_KEY_ENV
+from indexmill.store.canonical import digest_of_file
 from indexmill.text.terms import COMMON, Analyser
 
 __all__ = ["CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
@@ -94,20 +95,14 @@ class CrossEncoderReranker:
     @property
     def fingerprint(self) -> Mapping[str, Any]:
         """See ``Reranker``: the weights by their digest."""
-        import hashlib
-
         import sentence_transformers
 
-        digests = {}
-        for path in sorted(self.folder.glob("*.safetensors")):
-            with path.open("rb") as file:
-                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
         settings = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         return {
             "backend": "cross-encoder",
             "model": self.folder.resolve().name,
             "architecture": settings.get("architectures"),
-            "weights": digests,
+            "weights": {path.name: digest_of_file(path) for path in sorted(self.folder.glob("*.safetensors"))},
             "libraries": {"sentence-transformers": sentence_transformers.__version__},
         }
 

@@ -72,7 +72,7 @@ class KeySource:
     setting: str = "llm.api_key_env"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The source in words."""
         if self.provider is not None:
             return f"the token provider {self.provider} (llm.token_provider)"
@@ -112,7 +112,7 @@ class KeySource:
             except OSError:
                 mode = 0
             if mode & (stat.S_IRGRP | stat.S_IROTH):
-                found.append(f"{self.told} may be read by others on this machine: chmod 600 {self.file}")
+                found.append(f"{self.description} may be read by others on this machine: chmod 600 {self.file}")
         url = urlsplit(base_url)
         if url.scheme == "http" and not _near(url.hostname or ""):
             found.append(f"the key and all texts go to {url.hostname} without encryption: use https in {setting}")
@@ -123,14 +123,14 @@ class KeySource:
             try:
                 data = self.file.read_bytes()
             except OSError as error:
-                raise LlmForbidden(f"{self.told} cannot be read: {error.strerror}") from None
+                raise LlmForbidden(f"{self.description} cannot be read: {error.strerror}") from None
             return self._usable(_Held(data.decode("utf-8", "replace")))
         held = _Held(os.environ.get(self.env, ""))
         if held.text:
             return self._usable(held)
         if self.required:
             raise LlmForbidden(
-                f"no key for the language model: {self.told} is not set; set it, or give llm.api_key_file or "
+                f"no key for the language model: {self.description} is not set; set it, or give llm.api_key_file or "
                 "llm.token_provider"
             )
         return None
@@ -138,14 +138,14 @@ class KeySource:
     async def _provided(self, provider: str) -> _Held:
         held = await _called(_function(provider))
         if isinstance(held, str):
-            raise LlmForbidden(f"{self.told} {held}: it has to be a function without arguments that returns the key")
+            raise LlmForbidden(f"{self.description} {held}: expected a function without arguments that returns the key")
         return self._usable(held)
 
     def _usable(self, held: _Held) -> _Held:
         """The key, which has to fit into a header."""
         if not re.fullmatch(r"[!-~]+", held.text):
             what = "holds more than a key: it has to be one word of ASCII" if held.text else "is empty"
-            raise LlmForbidden(f"{self.told} {what}")
+            raise LlmForbidden(f"{self.description} {what}")
         if len(held.text) >= _SHORTEST:
             _seen.add(held.text)
         return held

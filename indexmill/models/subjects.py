@@ -38,25 +38,7 @@ _INITIAL = re.compile(r"[^\W\d_]\.")
 _CAPITAL = re.compile(r"[^\Wa-z\d_]")
 _WORDS = 10
 _REFERRING = frozenset(
-    [
-        "he",
-        "she",
-        "it",
-        "they",
-        "his",
-        "her",
-        "its",
-        "their",
-        "this",
-        "these",
-        "that",
-        "those",
-        "there",
-        "here",
-        "we",
-        "you",
-        "i",
-    ]
+    "he she it they his her its their this these that those there here we you i".split()  # noqa: SIM905 - a list of words
 )
 _NAMED = frozenset(("name", "work", "code", "alias"))
 _RANK = re.compile(

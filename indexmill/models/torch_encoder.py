@@ -6,7 +6,6 @@ others share a pass; the self-test tells, and the fingerprint says so.
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.forks import TorchTurn
 from indexmill.models.convert import ModelFiles, find_model, load_transformer, read_modules
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
+from indexmill.store.canonical import digest_of, digest_of_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,8 @@ class TorchEmbedder(TokenEncoder):
         self._settings = read_modules(files)
         tokenizer = (files.folder / "tokenizer.json").read_bytes()
         super().__init__(tokenizer, int(self._settings["max_tokens"]))
-        self._tokenizer_digest = hashlib.sha256(tokenizer).hexdigest()
+        self.dimension = int(self._settings["dimension"])
+        self._tokenizer_digest = digest_of(tokenizer)
         self._transformer = load_transformer(files)
         import torch
 
@@ -58,22 +59,15 @@ class TorchEmbedder(TokenEncoder):
         files = model if isinstance(model, ModelFiles) else find_model(model)
         return cls(files, threads=threads, precision=precision)
 
-    @property
-    def dimension(self) -> int:
-        """The length of a vector."""
-        return int(self._settings["dimension"])
-
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
         """What shapes the numbers. The first access runs the self-test."""
         import tokenizers
         import transformers
 
-        with self._files.weights.open("rb") as file:
-            weights = hashlib.file_digest(file, "sha256").hexdigest()
         return EncoderFingerprint(
             model=self._files.name,
-            weights=weights,
+            weights=digest_of_file(self._files.weights),
             tokenizer=self._tokenizer_digest,
             graph="",
             backend="torch",

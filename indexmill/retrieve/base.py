@@ -47,7 +47,7 @@ __all__ = [
     "Vectors",
     "Weight",
     "by_method",
-    "check_k",
+    "check_count",
     "check_names",
     "check_question",
     "check_vectors",
@@ -108,6 +108,18 @@ class QueryBatch:
     explain: bool = True
     names: Sequence[Sequence[str]] = ()
     shared: dict[str, Any] = field(default_factory=dict)
+
+    def first_of(self, name: str, k: int, find: Callable[[int], list[P]], cut: Callable[[P], P]) -> list[P]:
+        """A list for each question, found once for all methods that read it, as long as the one that reads most wants.
+
+        find: gives lists of a length. cut: the first k of a longer one.
+        """
+        length, found = self.shared.get(name, (0, []))
+        if length < k:
+            length = max(k, self.shared.get(READ, 0))
+            found = find(length)
+            self.shared[name] = (length, found)
+        return found if length == k else list(map(cut, found))
 
 
 class Ranking(NamedTuple):
@@ -288,11 +300,11 @@ def preset(setting: P, paper: Mapping[str, object]) -> P:
     return cast(P, replace(cast(Any, setting), **theirs))
 
 
-def check_k(k: object) -> int:
-    """``k`` as an int; raises BadInput for anything but a whole number of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise BadInput(f"k is {k!r}; expected a whole number of at least 1")
-    return int(k)
+def check_count(name: str, count: object) -> int:
+    """A count, such as ``k``, as an int; raises BadInput for anything but a whole number of at least 1."""
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+        raise BadInput(f"{name} is {count!r}; expected a whole number of at least 1")
+    return int(count)
 
 
 def check_question(question: object) -> str:

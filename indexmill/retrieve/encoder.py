@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import ModelUnavailable
+from indexmill.store.canonical import digest_of_file
 
 if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
@@ -56,8 +56,7 @@ def _installed(model: str, weights: str, precision: str) -> Embedder:
     if not model:
         raise ModelUnavailable("the snapshot neither carries an encoder nor names one")
     files = find_model(model)
-    with files.weights.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = digest_of_file(files.weights)
     if digest != weights:
         raise ModelUnavailable(f"{files.weights} has the SHA-256 {digest}; the snapshot was made with {weights}")
     from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs

@@ -29,7 +29,7 @@ the document's next best one. The others keep theirs, so that no document takes 
 method that reads the lists of others, these count less (``beside_reader``). A method that is led by names and by
 vectors counts c / (1 + c).
 
-A family declares which of this holds for it: see ``indexmill.families.base.Fusion``.
+A family declares which of this holds for it: see ``indexmill.retrieve.family.Fusion``.
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -48,18 +48,20 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.families.base import Fusion
 from indexmill.retrieve.base import (
     READ,
     Explanations,
     PassageRetriever,
     QueryBatch,
     Ranking,
+    Share,
+    Weight,
     by_method,
     did_you_mean,
     parameters_of,
 )
 from indexmill.retrieve.columns import changes
+from indexmill.retrieve.family import Fusion
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.registry import METHODS, available, retriever_of
 
@@ -92,7 +94,6 @@ _UNDECIDED = 0.5
 _NOTHING_KNOWN = 1e-6
 """The certainty of walks for a question that names nothing: they order only what no other method finds."""
 
-_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Exponent = Annotated[float, Field(ge=-20, le=20)]
 
 
@@ -107,7 +108,7 @@ _FUSION: dict[str, Fusion] = {
 
 
 _Weights: Any = make_dataclass(
-    "_Weights", [(name, _Weight, one.weight) for name, one in _FUSION.items()], frozen=True, slots=True
+    "_Weights", [(name, Weight, one.weight) for name, one in _FUSION.items()], frozen=True, slots=True
 )
 
 
@@ -125,7 +126,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
     known: _Exponent = 5.3
     agreed: _Exponent = 2.5
     doubt: _Exponent = 2.5
-    second: Annotated[float, Field(ge=0, le=1)] = 0.25
+    second: Share = 0.25
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.models.recogniser import LONGEST_NAME, question_names, question_runs, question_words
+from indexmill.models.recogniser import question_names, question_runs
 from indexmill.retrieve.base import Encode, QueryBatch, Vectors
 from indexmill.retrieve.dense import nearest
 from indexmill.text.names import NameIndex
 
-if TYPE_CHECKING:
-    from indexmill.text.name_filter import NameFilter
-
 __all__ = [
-    "FILTERED",
     "Link",
     "Links",
     "link_known",
@@ -30,12 +25,6 @@ __all__ = [
 ]
 
 Rows = npt.NDArray[np.int64]
-
-FILTERED = 4
-"""Fewest questions whose runs of words are filtered before they are looked up: for fewer it saves nothing."""
-
-_TILE = 128
-"""Questions whose runs of words are filtered together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +72,7 @@ def link_known(
     counts: which rows of ``names`` are entities of the graph. All names of a batch are looked up at once. One common
     word is no name, even where some work is called by it.
     """
-    likely = names.likely() if len(questions) >= FILTERED else None
-    if likely is None:
-        runs = [[run for run in question_runs(question) if run[3] or run[2] - run[1] > 1] for question in questions]
-    else:
-        tiles = (questions[first : first + _TILE] for first in range(0, len(questions), _TILE))
-        runs = [of_one for tile in tiles for of_one in _likely_runs(tile, likely)]
+    runs = [[run for run in question_runs(question) if run[3] or run[2] - run[1] > 1] for question in questions]
     rows = names.find([run[0] for of_one in runs for run in of_one])
     (known,) = (rows >= 0).nonzero()
     known = known[counts(rows[known])]
@@ -122,51 +106,6 @@ def mentioned(asked: QueryBatch, names: NameIndex) -> list[list[str]]:
             asked.questions, linked, asked.names or [()] * len(asked.questions), strict=True
         )
     ]
-
-
-def _likely_runs(questions: Sequence[str], likely: NameFilter) -> list[list[tuple[str, int, int, bool]]]:
-    """What ``question_runs`` gives of each question, without most of what is no name: words of all in one column."""
-    read = [question_words(question) for question in questions]
-    words = [word for of_one, _, _ in read for word in of_one]
-    joined = " ".join(words)
-    text = joined.encode("utf-8", "surrogatepass")
-    plain = len(text) == len(joined)
-    lengths = np.array([len(word if plain else word.encode("utf-8", "surrogatepass")) for word in words], np.int64)
-    begins = (lengths + 1).cumsum() - lengths - 1
-    telling, capitals = (
-        np.cumsum([0, *(one for of_one in read for one in of_one[column])], dtype=np.int64) for column in (1, 2)
-    )
-    counts = np.array([len(of_one) for of_one, _, _ in read], np.int64)
-    last = counts.cumsum()
-    article = np.array([word == "the" for word in words], np.bool_)
-    # Every run of so many words from each word on, the longest of a question first, then from left to right.
-    starts = np.arange(len(words))[:, None]
-    ends = starts + np.arange(LONGEST_NAME, 0, -1)
-    inside = (ends <= last.repeat(counts)[:, None]) & ~article[:, None]
-    at, column = inside.nonzero()
-    start, end = at, ends[at, column]
-    capital = capitals[end] > capitals[start]
-    named = (telling[end] > telling[start]) & (capital | (end - start > 1))  # one common word is no name
-    start, end, capital = start[named], end[named], capital[named]
-    named = likely.likely(np.frombuffer(text, np.uint8), begins[start], begins[end - 1] + lengths[end - 1])
-    start, end, capital = start[named], end[named], capital[named]
-    asking = last.searchsorted(start, side="right")
-    order = np.lexsort((start, start - end, asking))
-    start, end, asking = start[order], end[order], asking[order]
-    first = (last - counts)[asking]
-    found = [
-        (joined[begin:upto] if plain else text[begin:upto].decode("utf-8", "surrogatepass"), *place)
-        for begin, upto, *place in zip(
-            begins[start].tolist(),
-            (begins[end - 1] + lengths[end - 1]).tolist(),
-            (start - first).tolist(),
-            (end - first).tolist(),
-            capital[order].tolist(),
-            strict=True,
-        )
-    ]
-    cuts = asking.searchsorted(np.arange(len(read) + 1)).tolist()
-    return [found[begin:upto] for begin, upto in pairwise(cuts)]
 
 
 def link_named(

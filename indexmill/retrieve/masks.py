@@ -19,6 +19,8 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, CorruptBlob
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
+from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -40,7 +42,7 @@ _ORDER: dict[str, Callable[[Any, Any], Any]] = {
 _ARROW = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 _SHOWN = 30
 
-Rows = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
 Number = int | float
 
 
@@ -87,7 +89,7 @@ class Column:
                 found[rows] = True
         return found if condition.holds else ~found
 
-    def _equal(self, condition: Condition) -> Iterator[Rows]:
+    def _equal(self, condition: Condition) -> Iterator[Places]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -114,7 +116,7 @@ class Column:
         if texts:
             yield self._texts[_flags(pc.is_in(self._said, value_set=pa.array(texts, pa.string())))]
 
-    def _ordered(self, condition: Condition) -> Iterator[Rows]:
+    def _ordered(self, condition: Condition) -> Iterator[Places]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -140,7 +142,7 @@ def _as_number(wanted: Value) -> Number | None:
     return number_of(wanted.value) if isinstance(wanted.value, str) else wanted.value
 
 
-def _pairs(pairs: Sequence[tuple[int, Any]], kind: Any) -> tuple[Rows, npt.NDArray[Any]]:
+def _pairs(pairs: Sequence[tuple[int, Any]], kind: Any) -> tuple[Places, npt.NDArray[Any]]:
     return np.array([row for row, _ in pairs], dtype=np.int64), np.array([value for _, value in pairs], dtype=kind)
 
 
@@ -160,11 +162,10 @@ class Masks:
     """The masks of one snapshot. Thread-safe; keeps the last few."""
 
     def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
-        self._documents = [artifact.name for artifact in artifacts.shards("documents")]
+        self._passages = passages_of(artifacts)
+        self._documents = Rows(artifacts, "documents", [])
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
-        self._owners = lru_cache(maxsize=1)(self._passage_documents)
 
     def mask(self, filter_: Filter) -> Allowed:
         """Which passages belong to documents that a filter holds for: ``(n_passages,) bool``, read-only.
@@ -174,60 +175,34 @@ class Masks:
         return self._mask(filter_)
 
     def _evaluate(self, filter_: Filter) -> Allowed:
-        owners, documents = self._owners()
-        held: Allowed = np.ones(documents, dtype=np.bool_)
+        held: Allowed = np.ones(len(self._documents), dtype=np.bool_)
         for condition in filter_.conditions:
             held &= self._column(condition.field).holds(condition)
-        mask: Allowed = held[owners]
+        mask: Allowed = held[self._passages.documents]
         mask.setflags(write=False)
         return mask
-
-    def _passage_documents(self) -> tuple[Rows, int]:
-        """For every passage the row of its document in the whole corpus, and the number of documents."""
-        import pyarrow.compute as pc
-
-        rows = [np.empty(0, dtype=np.int64)]
-        first = 0
-        passages = [artifact.name for artifact in self._artifacts.shards("passages")]
-        if len(passages) != len(self._documents):
-            raise CorruptBlob(f"{self._artifacts.path}: documents and passages are not in the same shards")
-        for name, documents in zip(passages, self._documents, strict=True):
-            ids = self._table(documents, "document_id")
-            found = pc.index_in(self._table(name, "document_id"), value_set=ids)
-            if found.null_count:
-                raise CorruptBlob(f"{self._artifacts.path}: {name!r} has passages of unknown documents")
-            rows.append(found.to_numpy(zero_copy_only=False).astype(np.int64) + first)
-            first += len(ids)
-        return np.concatenate(rows), first
 
     def _read(self, field: str) -> Column:
         rows: list[int] = []
         values: list[Any] = []
-        first = 0
-        for name in self._documents:
-            column = self._table(name, field if field in DOCUMENT_FIELDS else "metadata")
-            for place, leaves in _texts(column) if field in DOCUMENT_FIELDS else _found(column, field, name):
+        of_document = field in DOCUMENT_FIELDS
+        for number, (artifact, first) in enumerate(zip(self._documents.tables, self._documents.starts, strict=False)):
+            column = self._documents.column(number, field if of_document else "metadata")
+            for place, leaves in _texts(column) if of_document else _found(column, field, artifact.name):
                 rows.extend([first + place] * len(leaves))
                 values.extend(leaves)
-            first += len(column)
-        if first and not rows and field not in DOCUMENT_FIELDS:
+        if len(self._documents) and not rows and not of_document:
             raise BadInput(f"where: no document has a field {field!r}; there are {', '.join(self._known())}")
-        return Column(first, rows, values)
+        return Column(len(self._documents), rows, values)
 
     def _known(self) -> list[str]:
         """The fields that documents have, the first of many, as they are shown to people."""
         names: set[str] = set()
-        for name in self._documents:
-            for text in self._table(name, "metadata").unique().to_pylist():
+        for number in range(len(self._documents.tables)):
+            for text in self._documents.column(number, "metadata").unique().to_pylist():
                 names.update(_names(json.loads(text), ""))
         shown = [name if name.isprintable() else repr(name) for name in sorted(names)[:_SHOWN]]
         return [*DOCUMENT_FIELDS, *shown, *(["..."] if len(names) > len(shown) else [])]
-
-    def _table(self, name: str, column: str) -> Any:
-        from indexmill.store.tables import read_table
-
-        artifact = self._artifacts.artifact(name)
-        return read_table(self._artifacts.file(name), artifact, [column]).column(column).combine_chunks()
 
 
 def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:

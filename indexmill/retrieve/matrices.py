@@ -1,9 +1,8 @@
-"""The Tri-graph's matrices (LinearRAG, section 3.1, eqs. 1 and 2): built from mention columns, read by rows."""
+"""Sparse matrices that are read by rows, and those of the Tri-graph (LinearRAG, section 3.1, eqs. 1 and 2)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +16,7 @@ __all__ = [
     "Sparse",
     "TooManyLinks",
     "both_ways",
-    "build_matrices",
-    "link_matrices",
     "rarity",
-    "sentence_links",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -102,104 +98,6 @@ class Matrices:
     def rarity(self, entities: Rows) -> Scores:
         """How much some entities tell: see ``rarity``."""
         return rarity(self.spread(entities))
-
-
-def build_matrices(
-    passage: Integers,
-    sentence: Integers,
-    entity: Integers,
-    kind: npt.NDArray[np.str_] | Sequence[str],
-    *,
-    sentence_passage: Integers,
-    passages: int,
-    entities: int,
-    passage_document: Integers | None = None,
-    title_occurrences: int = 8,
-    ignored_kinds: Sequence[str] = ("date", "number"),
-) -> Matrices:
-    """Build the matrices from mention columns: column operations only, in any order of the mentions.
-
-    passage, sentence, entity: ``(n_mentions,)`` rows; ``sentence`` is -1 for a mention in the title. kind: of each
-    mention, as the recogniser says; of a ``subject`` the sentence from which on it is one. sentence_passage:
-    ``(n_sentences,)``, ascending. passages, entities: their numbers.
-    passage_document: ``(passages,)``, the document of each passage, any integers; None where every document is one.
-    title_occurrences: what a mention in the title counts in N (eq. 7). ignored_kinds: dates and numbers link passages
-    that have nothing else in common.
-    """
-    kinds = np.asarray(kind)
-    used = ~np.isin(kinds, list(ignored_kinds))
-    return link_matrices(
-        passage[used],
-        sentence[used],
-        entity[used],
-        kinds[used] == "title",
-        kinds[used] == "subject",
-        sentence_passage=sentence_passage,
-        passages=passages,
-        entities=entities,
-        passage_document=passage_document,
-        title_occurrences=title_occurrences,
-    )
-
-
-def link_matrices(
-    passage: Integers,
-    sentence: Integers,
-    entity: Integers,
-    title: npt.NDArray[np.bool_],
-    subject: npt.NDArray[np.bool_],
-    *,
-    sentence_passage: Integers,
-    passages: int,
-    entities: int,
-    passage_document: Integers | None = None,
-    title_occurrences: int = 8,
-) -> Matrices:
-    """As `build_matrices`, from mentions that all count; title: which are the document's title; subject: which say what
-    sentences are about."""
-    mentions, mentioned_in = sentence_links(
-        passage, sentence, entity, title, subject, sentence_passage=sentence_passage, entities=entities
-    )
-    occurrences = np.where((sentence >= 0) & ~subject, 1, title_occurrences).astype(np.int32)
-    contents, contained_in = both_ways(passage, entity, occurrences, passages, entities)
-    strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
-    documents = None
-    if passage_document is not None:
-        _, of_passage = np.unique(passage_document, return_inverse=True)
-        pairs = np.unique(entity.astype(np.int64) * max(passages, 1) + of_passage[passage])
-        documents = np.bincount(pairs // max(passages, 1), minlength=entities).astype(np.int64)
-    return Matrices(mentions, mentioned_in, contents, contained_in, strengths, documents)
-
-
-def sentence_links(
-    passage: Integers,
-    sentence: Integers,
-    entity: Integers,
-    title: npt.NDArray[np.bool_],
-    subject: npt.NDArray[np.bool_],
-    *,
-    sentence_passage: Integers,
-    entities: int,
-) -> tuple[Sparse, Sparse]:
-    """Sentences x entities and its transpose alone, from what `link_matrices` takes.
-
-    The title's entity is mentioned in every sentence of the passage, a subject's from its sentence to the next subject.
-    """
-    in_text = (sentence >= 0) & ~subject
-    begins = np.unique(sentence[subject])
-    ends = np.append(begins[1:], len(sentence_passage))[np.searchsorted(begins, sentence[subject])]
-    first = np.concatenate([np.searchsorted(sentence_passage, passage[title], side="left"), sentence[subject]])
-    last = np.searchsorted(sentence_passage, np.concatenate([passage[title], passage[subject]]), side="right")
-    last[len(last) - len(ends) :] = np.minimum(last[len(last) - len(ends) :], ends)
-    lengths = last - first
-    places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
-    return both_ways(
-        np.concatenate([sentence[in_text], places.astype(sentence.dtype)]),
-        np.concatenate([entity[in_text], np.repeat(np.concatenate([entity[title], entity[subject]]), lengths)]),
-        None,
-        len(sentence_passage),
-        entities,
-    )
 
 
 def both_ways(

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import READ, Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
+from indexmill.retrieve.base import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.columns import Pairs, products
 from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
 
@@ -100,13 +100,12 @@ class PassageVectors:
 
     def nearest_to(self, asked: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
         """``nearest`` of what is asked: found once, for all methods that weigh titles alike."""
-        key = f"nearest, titles {self.weight!r}"
-        held, found = asked.shared.get(key, (0, []))
-        if held < k:
-            held = max(k, asked.shared.get(READ, 0))
-            found = self.nearest(asked.vectors, held, asked.allowed)
-            asked.shared[key] = (held, found)
-        return found if held == k else [(rows[:k], scores[:k]) for rows, scores in found]
+        return asked.first_of(
+            f"nearest, titles {self.weight!r}",
+            k,
+            lambda length: self.nearest(asked.vectors, length, asked.allowed),
+            lambda found: (found[0][:k], found[1][:k]),
+        )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
         """The k passages most similar to each of ``(n_questions, d) float32``, and the similarities; ties by row."""

@@ -17,6 +17,8 @@ from indexmill.hits import Hit
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["Passages", "passages_of"]
@@ -31,14 +33,13 @@ class Passages:
     """Rows of the whole corpus, and the hits made of them."""
 
     def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
         self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
         self._documents = Rows(artifacts, "documents", ["document_id", "title"])
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
             raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
-        self._titles: dict[int, list[int]] = {}
+        self._titles: dict[int, npt.NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -61,15 +62,11 @@ class Passages:
 
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
-        """``(n_passages,)``, a number for the document of every passage: all passages of one document have the same."""
-        from indexmill.store.tables import read_table
-
-        first, found = 0, [np.empty(0, dtype=np.int64)]
-        for artifact in self._rows.tables:
-            table = read_table(self._artifacts.file(artifact.name), artifact, ["document_id"])
-            encoded = table.column("document_id").combine_chunks().dictionary_encode()
-            found.append(encoded.indices.to_numpy().astype(np.int64) + first)
-            first += len(encoded.dictionary)
+        """``(n_passages,)``, the row of each passage's document, the documents counted as the passages are."""
+        found = [np.empty(0, dtype=np.int64)]
+        for number, first in enumerate(self._documents.starts[:-1]):
+            ids, of_documents = (rows.column(number, "document_id") for rows in (self._rows, self._documents))
+            found.append(self._index_in(number, ids, of_documents) + first)
         return np.concatenate(found)
 
     def document_ids(self) -> list[str]:
@@ -98,8 +95,7 @@ class Passages:
 
     def title(self, row: int) -> str:
         """The title of one passage's document."""
-        number, place = self._rows.locate(row)
-        return str(self._documents.cells(number)["title"](self._document_rows(number)[place]))
+        return self._titles_of(np.array([row]))[0]
 
     def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """The texts of some passages."""
@@ -108,25 +104,28 @@ class Passages:
     def _titles_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """The titles of the documents of some passages."""
         numbers, places = self._rows.places(rows)
-        titles = {number: (self._documents.cells(number)["title"], self._document_rows(number)) for number in numbers}
-        return [
-            title(documents[place])
-            for (title, documents), place in zip(map(titles.__getitem__, numbers), places, strict=True)
-        ]
+        found = np.empty(len(rows), dtype=np.int64)
+        for number in np.unique(numbers).tolist():
+            of_shard = numbers == number
+            found[of_shard] = self._documents.starts[number] + self._document_rows(number)[places[of_shard]]
+        return self._documents.take(found, "title")
 
-    def _document_rows(self, number: int) -> list[int]:
+    def _document_rows(self, number: int) -> npt.NDArray[np.int64]:
         """For each passage of a shard, the row of its document there."""
         rows = self._titles.get(number)
         if rows is None:
-            import pyarrow.compute as pc
-
-            found = pc.index_in(
-                self._rows.shard(number)["document_id"], value_set=self._documents.shard(number)["document_id"]
-            )
-            if found.null_count:
-                raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
-            rows = self._titles[number] = found.to_pylist()
+            ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))
+            rows = self._titles[number] = self._index_in(number, ids, of_documents)
         return rows
+
+    def _index_in(self, number: int, ids: pa.Array, of_documents: pa.Array) -> npt.NDArray[np.int64]:
+        """The place of each passage's document in a shard. Raises CorruptBlob where it is not there."""
+        import pyarrow.compute as pc
+
+        found = pc.index_in(ids, value_set=of_documents)
+        if found.null_count:
+            raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
+        return np.asarray(found, dtype=np.int64)
 
 
 def _label(name: str) -> str:

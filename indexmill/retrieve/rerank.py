@@ -19,7 +19,7 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.reranker import Reranker
 
-__all__ = ["check_depth", "reranked"]
+__all__ = ["reranked"]
 
 
 def reranked(
@@ -34,35 +34,25 @@ def reranked(
     ]
 
 
-def check_depth(depth: object) -> int:
-    """``rerank_depth`` as an int; raises BadInput for anything but a whole number of at least 1."""
-    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 1:
-        raise BadInput(f"rerank_depth is {depth!r}; expected a whole number of at least 1")
-    return int(depth)
-
-
 def _reranked(reranker: Reranker, question: str, hits: Sequence[Hit], depth: int, explain: bool) -> list[Hit]:
     places = [place for place, hit in enumerate(hits[:depth]) if hit.kind == "passage"]
     if not places:
         return list(hits)
-    scores = np.asarray(reranker.scores(question, [_read(hits[place]) for place in places]), dtype=np.float64)
+    scores = np.asarray(reranker.scores(question, [_text_of(hits[place]) for place in places]), dtype=np.float64)
     if scores.shape != (len(places),) or not np.isfinite(scores).all():
         raise BadInput(f"rerank= gave scores of the shape {scores.shape}; expected {len(places)} finite numbers")
     order = np.argsort(-scores, kind="stable").tolist()
     ordered = list(hits)
     for place, chosen in zip(places, order, strict=True):
-        ordered[place] = _told(hits[places[chosen]], places[chosen], float(scores[chosen]), explain)
+        hit, score = hits[places[chosen]], float(scores[chosen])
+        ordered[place] = replace(hit, score=score)
+        if explain:
+            before = {"rank": places[chosen] + 1, "score": hit.score}
+            ordered[place] = replace(hit, score=score, explanation={**(hit.explanation or {}), "rerank": before})
     return ordered
 
 
-def _read(hit: Hit) -> str:
+def _text_of(hit: Hit) -> str:
     """What the reranker reads of a hit: its title, if it has one, and its text."""
     title = hit.title.strip()
     return f"{title}\n{hit.text}" if title else hit.text
-
-
-def _told(hit: Hit, place: int, score: float, explain: bool) -> Hit:
-    if not explain:
-        return replace(hit, score=score)
-    before = {"rank": place + 1, "score": hit.score}
-    return replace(hit, score=score, explanation={**(hit.explanation or {}), "rerank": before})

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import Vectors
-from indexmill.retrieve.stacked import taken
+from indexmill.retrieve.columns import take_rows
 
 __all__ = ["LEAST", "named_parts", "without"]
 
@@ -34,7 +34,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
     order = rows.argsort()
     basis = np.empty((len(rows), vectors.shape[1]))
     if len(rows):
-        basis[order] = taken(names, rows[order])
+        basis[order] = take_rows(names, rows[order])
     rank = np.arange(len(rows)) - questions.searchsorted(questions)
     for n in range(int(rank.max(initial=-1)) + 1):
         (at,) = (rank == n).nonzero()

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.base import READ, Allowed, QueryBatch
+from indexmill.retrieve.base import Allowed, QueryBatch, Share, Weight
 from indexmill.retrieve.dense import at_least_top
 from indexmill.text.terms import COMMON, Analyser, term_keys
 
@@ -71,8 +71,8 @@ class Bm25Parameters:
     count in a question that has others.
     """
 
-    k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.2
-    b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    k1: Weight = 1.2
+    b: Share = 0.75
     title: Annotated[float, Field(ge=0, le=100)] = 0.5
     common_words: bool = False
 
@@ -282,14 +282,12 @@ def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
 
 def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
     """The k best passages by the words of each question: found once, for all methods that want them."""
-    name = f"words {index.setting}"
-    held, found = asked.shared.get(name, (0, []))
-    if held < k:
-        held = max(k, asked.shared.get(READ, 0))
+
+    def find(length: int) -> list[Ranked]:
         terms = question_terms(asked.questions, index.setting.common_words)
-        found = list(index.rank(terms, held, asked.allowed, asked.explain))
-        asked.shared[name] = (held, found)
-    return found if held == k else [ranked.first(k) for ranked in found]
+        return list(index.rank(terms, length, asked.allowed, asked.explain))
+
+    return asked.first_of(f"words {index.setting}", k, find, lambda ranked: ranked.first(k))
 
 
 def fields_of(shards: Sequence[Arrays]) -> list[str]:

@@ -1,12 +1,13 @@
-"""Helper processes: a batch's questions are shared out among processes that have the same snapshot open.
+"""Helper processes: the questions of a batch are divided among processes that have the same snapshot open.
 
-Python runs the code of one thread at a time, so that one process answers a batch on one core, but for numpy's larger
-products. The process that asks hands out and gathers; it holds the encoder, which the helpers ask it for. Arrays are
-memory maps, which all share; what a method makes of them when it is first used is each process's own.
+Python runs the code of one thread at a time, so one process answers a batch on one core, but for numpy's larger
+products. The parent divides the batch and collects the hits. It alone holds the encoder: helpers send it the texts that
+they need encoded. Arrays are memory maps, which all processes share; what a method derives from them on first use
+belongs to each process.
 
-They talk over a pair of sockets, which a process that is forked closes: the opening of the snapshot, then for each part
-of a batch a ``_Part``, and back ``("encode", texts)`` as often as needed, then ``("found", rows)`` or ``("error",
-error)``.
+Parent and helper talk over a pair of sockets, which a forked process closes. The parent sends what opens the snapshot,
+then a ``_Part`` for each part of a batch. The helper answers with ``("encode", texts)`` as often as needed, then with
+``("found", rows)`` or ``("error", error)``.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
 __all__ = ["Opened", "ReaderPool", "serve"]
 
 FEWEST = 8
-"""Fewer questions are answered by the process that is asked: what helpers would save, telling them costs."""
+"""Smaller batches are answered by the parent: sending the questions costs more than the helpers save."""
 
 PART = 64
-"""Most questions that a helper is given at once."""
+"""The most questions in one part."""
 
 PATIENCE = 5.0
-"""Seconds that helpers have to end once nothing more can come."""
+"""Seconds that helpers have to end after their sockets are closed; then they are killed."""
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""Seconds that a helper has for a part, and more for each of its questions; then it is killed, and others answer."""
+"""Seconds that a helper has for a part, and for each question in it; then it is killed, and others answer the part."""
 
 FIRST_ANSWER_SECONDS = 3600.0
-"""Seconds that a helper has until its first answer with a method: it opens the snapshot, and hashes what it reads."""
+"""Seconds that a helper has for its first part with a method: it opens the snapshot, and hashes the files it reads."""
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.retrieve.worker_pool import serve; serve()"
@@ -62,7 +63,7 @@ _ENVIRONMENT = {
     # Memory that the C library keeps: what one part takes, which the kernel would have to clear for the next.
     **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 25)),
 }
-"""What a helper's environment has, unless it is set here."""
+"""Variables of a helper's environment, unless the parent's environment sets them."""
 
 
 class Opened(Protocol):
@@ -84,19 +85,19 @@ class _Part(NamedTuple):
 
 
 _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
-"""What a hit is made of, but for the version and the explanation."""
+"""The fields of a hit, without the version and the explanation."""
 
 
 class ReaderPool:
     """Processes that have the same snapshot open as this one, and answer batches for it.
 
-    One batch at a time, whichever thread asks. Where a helper ends, or does not answer in time, another takes over its
-    part, with a warning, and it is started anew for the next batch. In a process that was forked from this one there
-    are none.
+    One batch at a time, whichever thread asks. If a helper ends, or does not answer in time, another one answers its
+    part, with a warning; a new helper is started for the next batch. A forked process has no helpers: it answers by
+    itself.
     """
 
     def __init__(self, opening: Callable[[], Opened], count: int) -> None:
-        """Start so many. opening: what opens the snapshot; can be pickled. Raises BadInput for less than one."""
+        """Start ``count`` helpers. opening: opens the snapshot; can be pickled. Raises BadInput for less than one."""
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
         self._opening = opening
@@ -127,7 +128,7 @@ class ReaderPool:
             if self._owner < 0:  # closed in the meantime
                 return retriever.search(asked, k)
             for i, helper in enumerate(self._readers):
-                if not helper.waits():
+                if not helper.is_idle():
                     helper.end()
                     self._readers[i] = _Reader(self._opening)
             part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
@@ -154,7 +155,7 @@ class ReaderPool:
                     continue
                 for connection in wait(list(busy)):
                     helper, part = busy[connection]
-                    kind, told = helper.hear()
+                    kind, told = helper.receive()
                     if kind == "encode":
                         reply = _tried(partial(asked.encode or _unable, told))
                         helper.ask(reply, len(asked.questions[part]), whole.method)
@@ -181,7 +182,7 @@ class ReaderPool:
         return [hits for first in sorted(found) for hits in found[first]]
 
     def close(self) -> None:
-        """End them, after the batch that they are at; later ones are answered without."""
+        """End the helpers after the batch at hand; the parent answers later batches by itself."""
         if os.getpid() == self._owner:
             with self._lock:
                 self._owner = -1
@@ -213,9 +214,9 @@ def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -
 
 
 class _Reader:
-    """A process, and what it is told and says.
+    """A helper process, and the parent's end of its socket.
 
-    asked: whether it was asked something that it has not answered. answered: the methods with which it has.
+    asked: whether it has yet to answer what it was asked. answered: the methods with which it has answered before.
     """
 
     def __init__(self, opening: Callable[[], Opened]) -> None:
@@ -237,14 +238,14 @@ class _Reader:
                 pass_fds=[its.fileno()],
                 process_group=0,  # Ctrl-C is for the process that asks
             )
-        self.tell(opening)
+        self.send(opening)
 
-    def waits(self) -> bool:
-        """Whether it is there, and has answered what it was asked: after an interrupt it may not have."""
+    def is_idle(self) -> bool:
+        """Whether it runs and has answered what it was asked; after an interrupt it may not have."""
         return not (self.asked or self.connection.closed) and self.process.poll() is None
 
     def ask(self, what: object, questions: int, method: str) -> None:
-        """Have it answer something about so many questions, or go on with it, before its time is over."""
+        """Send it a part of so many questions, or an answer to its own request, and start the clock."""
         self.asked = True
         seconds = ANSWER_SECONDS + QUESTION_SECONDS * questions
         if method not in self.answered:
@@ -252,20 +253,20 @@ class _Reader:
         self._watch = threading.Timer(seconds, self._kill, [seconds])
         self._watch.daemon = True
         self._watch.start()
-        self.tell(what)
+        self.send(what)
 
     def _kill(self, seconds: float) -> None:
-        """End the process from another thread, so that whoever sends it something or waits for it goes on."""
+        """Kill the process from the timer's thread, so that a thread that sends to it or waits for it goes on."""
         self._late = f"has not answered for {seconds:.0f} seconds and was killed"
         self.process.kill()
 
-    def tell(self, what: object) -> None:
-        """Say something to it; where it has ended, it does not answer."""
+    def send(self, what: object) -> None:
+        """Send it an object; one that has ended does not answer."""
         with contextlib.suppress(OSError):
             self.connection.send(what)
 
-    def hear(self) -> tuple[str, Any]:
-        """What it says next, or that it has ended."""
+    def receive(self) -> tuple[str, Any]:
+        """Its next message, or that it has ended."""
         try:
             said: tuple[str, Any] = self.connection.recv()
             return said
@@ -277,7 +278,7 @@ class _Reader:
                 self._watch.cancel()
 
     def end(self) -> int:
-        """End it, in the middle of something or not, and how it ended."""
+        """Kill it, whatever it is doing; returns its exit code."""
         if self._watch is not None:
             self._watch.cancel()
         self.connection.close()
@@ -286,7 +287,7 @@ class _Reader:
 
 
 def _end(helpers: list[_Reader], owner: int) -> None:
-    """Let helpers end, which they do when nothing more can come."""
+    """Let helpers end, as they do once their sockets are closed."""
     if os.getpid() != owner:
         return
     for helper in helpers:
@@ -303,7 +304,7 @@ def _unable(texts: list[str]) -> Vectors:
 
 
 def _tried(act: Callable[[], object]) -> tuple[str, Any]:
-    """What came of it: ``("found", result)`` or ``("error", error)``."""
+    """``("found", result)``, or ``("error", error)`` with an error that can be pickled."""
     try:
         return "found", act()
     except Exception as error:
@@ -315,18 +316,18 @@ def _tried(act: Callable[[], object]) -> tuple[str, Any]:
 
 
 def serve() -> None:
-    """What a helper does: answer what it is asked over the socket that its arguments name, until that is closed."""
+    """The program of a helper: answers over the socket that its arguments name, until that is closed."""
     with Connection(int(sys.argv[2])) as connection, contextlib.suppress(EOFError, OSError):
         state, snapshot = _tried(connection.recv())
         while state == "found":
             part: _Part = connection.recv()
             connection.send(_tried(partial(_rows, snapshot, part, connection)))
         connection.recv()
-        connection.send((state, snapshot))  # and another one is started, which may find it
+        connection.send((state, snapshot))  # the next helper may succeed
 
 
 def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
-    """The hits of each question, as what they are made of, which takes a third of the time to send."""
+    """The fields of each question's hits: they take a third of the time that hits take to send."""
 
     def encode(texts: list[str]) -> Vectors:
         connection.send(("encode", texts))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from pathlib import Path
 from typing import Any
 
-__all__ = ["canonical_json", "content_id", "digest_of", "strict_json"]
+__all__ = ["canonical_json", "content_id", "digest_of", "digest_of_file", "strict_json"]
 
 _DEEP = 200  # brackets that any parser takes, however they nest
 _DIGITS = 1000  # of an integer; Python itself takes seconds for what is much longer
@@ -68,6 +69,12 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number,
 def digest_of(data: bytes) -> str:
     """SHA-256 of some bytes, 64 hex digits: the name of a blob."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """The same of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_id(kind: str, *parts: str) -> str:

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError, UnsupportedFormat
 from indexmill.forks import Lock
@@ -32,7 +34,7 @@ from indexmill.store.layout import (
     removal_prefix,
     run_name,
 )
-from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
+from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Record, Ref, Removal
 from indexmill.store.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES, open_regular, read_regular
 
 __all__ = [
@@ -45,6 +47,8 @@ __all__ = [
     "verified_again",
     "verified_blob",
 ]
+
+R = TypeVar("R", bound=Record)
 
 _verified: dict[str, tuple[int, int, int, int]] = {}
 _verifying = Lock()
@@ -109,7 +113,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
     Raises CorruptBlob if it is missing, has another size than the given one, or other bytes.
     """
     path = root / blob_path(digest)
-    try:
+    with _reading_blob(path):
         status = path.stat()
         if size is not None and status.st_size != size:
             raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {BLOB_ADVICE}")
@@ -118,10 +122,6 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
         if not again and _verified.get(key) == identity:
             return path
         found, _ = hash_file(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
-    except OSError as error:
-        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
     with _verifying:
         if found == digest:
             _verified[key] = identity
@@ -138,16 +138,22 @@ def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
     Raises CorruptBlob if they are missing or damaged, or more than ``most``.
     """
     path = root / blob_path(digest)
-    try:
+    with _reading_blob(path):
         data = read_regular(path, most)
-    except (FileNotFoundError, NotADirectoryError):
-        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
-    except OSError as error:
-        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
     found = digest_of(data)
     if found != digest:
         raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
     return data
+
+
+@contextmanager
+def _reading_blob(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
 
 
 def verified_again(root: Path, digest: str) -> None:
@@ -192,36 +198,38 @@ class FolderReader:
     def __repr__(self) -> str:
         return f"FolderReader({str(self.root)!r})"
 
-    def _numbers(self, prefix: str) -> Iterator[int]:
+    def _entries(self, prefix: str) -> list[Path]:
+        """What lies below a prefix, ordered by name."""
         try:
-            names = [entry.name for entry in (self.root / prefix).iterdir()]
+            return sorted((self.root / prefix).iterdir())
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return []
         except OSError as error:
             raise StoreError(f"{self.root / prefix} cannot be listed: {error.strerror}") from error
-        for name in sorted(names):
-            number = number_of(name)
-            if number is not None:
-                yield number
+
+    def _numbers(self, prefix: str) -> list[int]:
+        numbers = (number_of(entry.name) for entry in self._entries(prefix))
+        return [number for number in numbers if number is not None]
+
+    def _record(self, kind: type[R], name: str, most: int = RECORD_BYTES) -> R:
+        """A record by its name; NotFound if there is none."""
+        return kind.from_bytes(read_name(self.root, name, most), str(self.root / name))
 
     def versions(self, branch: str = BRANCH) -> list[int]:
         """The versions that were published, oldest first."""
-        return list(self._numbers(ref_prefix(branch)))
+        return self._numbers(ref_prefix(branch))
 
     def ref(self, version: int, branch: str = BRANCH) -> Ref:
         """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
-        name = ref_name(branch, version) if version >= 1 else ""
+        name = ref_name(branch, max(version, 0))  # no version has the number 0
         try:
-            data = read_name(self.root, name, RECORD_BYTES) if name else b""
+            found = self._record(Ref, name)
         except NotFound:
-            name = ""
-        if not name:
             known = self.versions(branch)
             which = str(version)
             if known and 1 <= version < known[-1]:
-                which += f" (its record {ref_name(branch, version)} is missing: a copy of the store may have it)"
-            raise SnapshotNotFound(f"{self.root} has no version {which}: it has {self._there(branch)}")
-        found = Ref.from_bytes(data, str(self.root / name))
+                which += f" (its record {name} is missing: a copy of the store may have it)"
+            raise SnapshotNotFound(f"{self.root} has no version {which}: it has {self._there(branch)}") from None
         if found.version != version:
             raise CorruptBlob(f"{self.root / name} says that it is version {found.version}, expected {version}")
         return found
@@ -273,59 +281,39 @@ class FolderReader:
 
     def removals(self) -> dict[int, Removal]:
         """The versions that are no longer there, with the records that say so."""
-        names = {number: removal_name(number) for number in self._numbers(removal_prefix())}
-        return {
-            number: Removal.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name))
-            for number, name in names.items()
-        }
+        return {number: self._record(Removal, removal_name(number)) for number in self._numbers(removal_prefix())}
 
     def check_there(self, version: int) -> None:
         """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn."""
-        name = removal_name(version)
         try:
-            data = read_name(self.root, name, RECORD_BYTES)
+            removal = self._record(Removal, removal_name(version))
         except NotFound:
             return
-        removal = Removal.from_bytes(data, str(self.root / name))
         raise SnapshotNotFound(
             f"{self.root}: {removal}; it has {self._there()} (`indexmill snapshots` lists all that were published)"
         )
 
     def aliases(self) -> dict[str, int]:
         """Where each alias points now, ordered by name."""
-        try:
-            entries = list((self.root / alias_prefix()).iterdir())
-            names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except OSError as error:
-            raise StoreError(f"{self.root / alias_prefix()} cannot be listed: {error.strerror}") from error
-        pointed = {}
-        for alias in names:
-            version = self._pointed(alias)
-            if version is not None:
-                pointed[alias] = version
-        return pointed
+        entries = self._entries(alias_prefix())
+        names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+        return {alias: version for alias in names if (version := self._pointed(alias)) is not None}
 
     def _pointed(self, alias: str) -> int | None:
         """The version that an alias points to; None where there is no such alias."""
         try:
-            numbers = list(self._numbers(alias_prefix(alias)))
+            numbers = self._numbers(alias_prefix(alias))
         except ValueError:  # no name at all
             return None
         if not numbers:
             return None
-        name = alias_name(alias, numbers[-1])
-        return Alias.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name)).version
+        return self._record(Alias, alias_name(alias, numbers[-1])).version
 
     def hold(self) -> Hold | None:
         """The hold in force, under which builds are refused; None where there is none."""
-        numbers = list(self._numbers(hold_prefix()))
-        if not numbers:
-            return None
-        name = hold_name(numbers[-1])
-        newest = Hold.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name))
-        return newest if newest.held else None
+        numbers = self._numbers(hold_prefix())
+        newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
+        return newest if newest is not None and newest.held else None
 
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
         """The ref of a version, or the one an alias points to, or the newest.
@@ -357,8 +345,7 @@ class FolderReader:
         Raises SnapshotNotFound if there is no such run, if it has not ended, or if it kept nothing.
         """
         try:
-            name = run_name(run, "end")
-            ended = Candidate.from_bytes(read_name(self.root, name, MANIFEST_BYTES), str(self.root / name))
+            ended = self._record(Candidate, run_name(run, "end"), MANIFEST_BYTES)
         except (NotFound, ValueError):
             raise SnapshotNotFound(
                 f"{self.root} knows no run {run} that has ended; `indexmill runs` lists them"

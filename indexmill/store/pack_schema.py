@@ -38,7 +38,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Dimension = str | int
 
 SMALLEST = "uint*"
-"""In the place of a type: the smallest unsigned one that holds the values."""
+"""Stands for the smallest unsigned type that holds the values."""
 
 
 def split_dimension(dimension: Dimension) -> tuple[str, int]:

@@ -21,8 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self, overload
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -33,7 +32,7 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import check_name
 from indexmill.store.regular_files import open_regular
 
-__all__ = ["DTYPES", "Pack", "PackWriter", "open_pack", "write_pack"]
+__all__ = ["DTYPES", "Pack", "open_pack", "write_pack"]
 
 MAGIC = b"IMPACK1\n"
 ALIGNMENT = 64
@@ -97,97 +96,6 @@ def _header(entries: list[_Entry]) -> bytes:
     return canonical_json({"arrays": listed})
 
 
-class PackWriter:
-    """Writes a pack whose arrays arrive in pieces: declare every name, dtype and shape first, then append.
-
-    Pieces of one array follow each other along its first axis; the arrays may take turns. Leaving the `with` block
-    without an error finishes the file (ValueError if an array is short); with an error, the file is removed.
-    """
-
-    def __init__(self, path: Path, declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> None:
-        self._path: Path | None = path
-        file = path.open("xb")
-        try:
-            self._prepare(file, declared)
-        except BaseException:
-            file.close()
-            path.unlink(missing_ok=True)
-            raise
-
-    def _prepare(self, file: BinaryIO, declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> None:
-        checked = {}
-        for name, (dtype, shape) in declared.items():
-            check_name(name)
-            checked[name] = (_little(dtype), _check_shape(shape))
-        entries, length = _lay_out(checked)
-        header = _header(entries)
-        if len(header) > _LONGEST_HEADER:
-            raise ValueError(f"{len(entries)} arrays do not fit in the header of one pack")
-        self._file = file
-        self._entries = {entry.name: entry for entry in entries}
-        self._start = _aligned(_PREFIX.size + len(header))
-        self._written = dict.fromkeys(self._entries, 0)
-        self.size = self._start + length
-        """The bytes of the finished file."""
-        file.write(_PREFIX.pack(MAGIC, len(header)) + header)
-        file.write(b"\0" * (self._start - file.tell()))
-        file.truncate(self.size)  # gaps read as zeros
-
-    @classmethod
-    def _in_memory(cls, declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> tuple[Self, BytesIO]:
-        writer, buffer = cls.__new__(cls), BytesIO()
-        writer._path = None
-        writer._prepare(buffer, declared)
-        buffer.seek(0, os.SEEK_END)
-        buffer.write(b"\0" * (writer.size - buffer.tell()))  # truncate() does not lengthen a BytesIO
-        return writer, buffer
-
-    def append(self, name: str, piece: NDArray[Any]) -> None:
-        """Add the next rows of an array.
-
-        Raises KeyError for an undeclared name, ValueError for another dtype or shape or too many rows.
-        """
-        entry = self._entries[name]
-        values = np.asarray(piece)
-        if _little(values.dtype) != entry.dtype or values.shape[1:] != entry.shape[1:]:
-            raise ValueError(
-                f"array {name!r} was declared {entry.dtype} {entry.shape}; the piece is {values.dtype} {values.shape}"
-            )
-        done = self._written[name]
-        if done + values.nbytes > entry.nbytes:
-            raise ValueError(f"array {name!r} was declared {entry.shape}; this piece is more than is left of it")
-        if values.nbytes:
-            flat = np.asarray(values, dtype=entry.dtype, order="C")
-            self._file.seek(self._start + entry.offset + done)
-            self._file.write(flat.reshape(-1).view(np.uint8).data)
-        self._written[name] = done + values.nbytes
-
-    def close(self) -> None:
-        """Finish the file; ValueError if an array has fewer rows than declared."""
-        short = [name for name, entry in self._entries.items() if self._written[name] != entry.nbytes]
-        if short:
-            self._abandon()
-            raise ValueError(f"the arrays {short} are shorter than declared")
-        if self._path is not None:
-            self._file.close()
-
-    def _abandon(self) -> None:
-        if self._path is not None:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._abandon()
-
-
 @overload
 def write_pack(path: None, arrays: Mapping[str, NDArray[Any]]) -> bytes: ...
 @overload
@@ -195,19 +103,34 @@ def write_pack(path: Path, arrays: Mapping[str, NDArray[Any]]) -> int: ...
 def write_pack(path: Path | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
     """Write arrays as a pack: into a new file (returns its size), or, without a path, as bytes.
 
-    Raises TypeError for a dtype outside `DTYPES`, FileExistsError if the file is there.
+    Raises TypeError for a dtype outside `DTYPES`, ValueError for what no pack can describe, FileExistsError if the file
+    is there. A file that cannot be written to its end is removed.
     """
-    declared = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-    if path is not None:
-        with PackWriter(path, declared) as writer:
-            for name in sorted(arrays):
-                writer.append(name, arrays[name])
-        return writer.size
-    writer, buffer = PackWriter._in_memory(declared)
-    for name in sorted(arrays):
-        writer.append(name, arrays[name])
-    writer.close()
-    return buffer.getvalue()
+    declared = {check_name(name): (_little(array.dtype), _check_shape(array.shape)) for name, array in arrays.items()}
+    entries, _ = _lay_out(declared)
+    header = _header(entries)
+    if len(header) > _LONGEST_HEADER:
+        raise ValueError(f"{len(entries)} arrays do not fit in the header of one pack")
+    if path is None:
+        buffer = BytesIO()
+        _write(buffer, header, entries, arrays)
+        return buffer.getvalue()
+    with path.open("xb") as file:
+        try:
+            _write(file, header, entries, arrays)
+        except BaseException:
+            path.unlink()
+            raise
+        return file.tell()
+
+
+def _write(file: BinaryIO, header: bytes, entries: list[_Entry], arrays: Mapping[str, NDArray[Any]]) -> None:
+    start = _aligned(_PREFIX.size + len(header))
+    file.write((_PREFIX.pack(MAGIC, len(header)) + header).ljust(start, b"\0"))
+    for entry in entries:
+        file.write(bytes(start + entry.offset - file.tell()))
+        flat = np.asarray(arrays[entry.name], dtype=entry.dtype, order="C").reshape(-1)
+        file.write(flat.view(np.uint8).data)
 
 
 class Pack(Mapping[str, NDArray[Any]]):

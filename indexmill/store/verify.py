@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from indexmill.errors import IndexmillError, StoreError
 from indexmill.store.canonical import canonical_json
 from indexmill.store.folder import FolderReader, blob_bytes, verified_blob
-from indexmill.store.manifest import Artifact, Manifest, Ref, describe_table
+from indexmill.store.manifest import Artifact, Manifest, describe_table
 from indexmill.store.packs import open_pack
 from indexmill.store.regular_files import MANIFEST_BYTES
 
@@ -73,7 +73,9 @@ def verify(store: FolderReader, version: int | None = None) -> Verification:
         store.check_there(number)
     except StoreError as error:
         return Verification(number, None, 0, 0, (Problem("ref", str(error)),))
-    problems = list(_check_ref(store, ref))
+    problems: list[Problem] = []
+    if ref.parent is not None and ref.parent not in store.versions():
+        problems.append(Problem("ref", f"version {ref.version} follows version {ref.parent}, which is missing"))
     try:
         data = blob_bytes(store.root, ref.manifest, MANIFEST_BYTES)
         manifest = store.manifest(ref.manifest)
@@ -128,11 +130,6 @@ def _check_content(artifact: Artifact, path: Path) -> Iterable[str]:
         return
     if artifact.schema_ is not None and held != artifact.schema_:
         yield f"{path} holds {held}; the manifest says {artifact.schema_}"
-
-
-def _check_ref(store: FolderReader, ref: Ref) -> Iterable[Problem]:
-    if ref.parent is not None and ref.parent not in store.versions():
-        yield Problem("ref", f"version {ref.version} follows version {ref.parent}, which is missing")
 
 
 def _check_lineage(data: bytes) -> Iterable[Problem]:

@@ -17,16 +17,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.text.normalise import normalise
-
-if TYPE_CHECKING:
-    from indexmill.text.name_filter import NameFilter
 
 __all__ = ["MAX_NAME_LENGTH", "NameIndex", "canonical_name", "canonical_words", "entity_id"]
 
@@ -87,10 +83,8 @@ class NameIndex:
     A lookup is a binary search, so that opening a graph of millions of entities builds nothing.
     """
 
-    def __init__(self, keys: npt.NDArray[np.uint64], likely: Callable[[], NameFilter | None] = lambda: None) -> None:
-        """likely: gives, when many names are to be found, a filter that lets all of the table's through, if any."""
+    def __init__(self, keys: npt.NDArray[np.uint64]) -> None:
         self._keys = keys
-        self.likely = likely
 
     def __len__(self) -> int:
         return len(self._keys)

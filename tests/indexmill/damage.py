@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +12,19 @@ from indexmill.store.packs import open_pack
 from tests.indexmill.small_snapshot import SnapshotWriter
 
 Change = Callable[[SnapshotWriter], None]
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write to a file of a store, which are read-only."""
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def flip(path: Path, at: int) -> None:
+    """Change a bit of a file of a store."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    overwrite(path, bytes(data))
 
 
 def without(name: str) -> Change:

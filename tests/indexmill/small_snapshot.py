@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
-from indexmill.retrieve.matrices import Sparse, build_matrices
+from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.schemas import PACKS
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, content_id, digest_of
@@ -30,6 +30,7 @@ from storage.lineage import put as put_lineage
 from storage.publish import describe
 from storage.tables import table_bytes
 from tasks.families.bm25.postings import postings
+from tasks.stages.resolve.mention_links import Mentioned
 
 EMBEDDER = HashEmbedder()
 RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", "Grey Hills"])
@@ -56,6 +57,27 @@ WORLD = {
         Text("tallow", "", "Tallow is a town of lamps."),
     ),
 }
+
+
+def matrices_of(
+    mentions: Sequence[tuple[int, int, int, str]],
+    sentence_passage: Sequence[int],
+    entities: int,
+    passage_document: Sequence[int],
+) -> Matrices:
+    """The matrices of mentions: the rows of passage, sentence (-1: the title) and entity, and the kind of each."""
+    passage, sentence, entity = np.array([row[:3] for row in mentions], np.int64).reshape(-1, 3).T
+    kind = np.array([row[3] for row in mentions], "U8")
+    return Mentioned(
+        np.zeros(entities, np.uint64),
+        passage,
+        sentence,
+        entity,
+        kind == "title",
+        kind == "subject",
+        np.array(sentence_passage, np.int64),
+        np.array(passage_document, np.int64),
+    ).matrices()
 
 
 class SnapshotWriter:
@@ -195,16 +217,8 @@ class SnapshotWriter:
             held = slice(0, len(some), every_name)
             keys = NameIndex.keys([str(row["entity_id"]) for row in some])
             self.pack(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})
-        matrices = build_matrices(
-            np.array([mention[0] for mention in self._mentions], np.int64),
-            np.array([mention[1] for mention in self._mentions], np.int64),
-            np.array([surfaces.index(mention[2]) for mention in self._mentions], np.int64),
-            [mention[3] for mention in self._mentions],
-            sentence_passage=np.array(self._sentence_passage, np.int64),
-            passages=self.passages,
-            entities=len(surfaces),
-            passage_document=np.arange(self.passages),
-        )
+        mentioned = [(row, sentence, surfaces.index(name), kind) for row, sentence, name, kind in self._mentions]
+        matrices = matrices_of(mentioned, self._sentence_passage, len(surfaces), range(self.passages))
         assert matrices.documents is not None
         arrays: dict[str, np.ndarray] = {
             "entity_keys": NameIndex.keys([str(row["entity_id"]) for row in rows]),

@@ -18,7 +18,7 @@ from indexmill.errors import BadInput
 from indexmill.models import readable
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.llm import Completion
-from indexmill.models.recogniser import RulesRecogniser, question_candidates
+from indexmill.models.recogniser import RulesRecogniser, question_runs
 from indexmill.models.subjects import subjects_of
 from indexmill.retrieve.filters import Filter
 from indexmill.text.names import canonical_words
@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "words": canonical_words,
     "passages of Markdown": lambda text: _split(text, "markdown"),
     "passages and their extraction": lambda text: _split(text, "none"),
-    "a question": question_candidates,
+    "a question": question_runs,
     "an answer": _answer,
     "a filter": _filter,
 }

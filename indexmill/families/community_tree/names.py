@@ -12,7 +12,6 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import positions
-from indexmill.retrieve.entity_names import name_index
 from indexmill.retrieve.linking import Links, link_known, link_named
 from indexmill.retrieve.residual_query import named_parts, without
 from indexmill.text.names import NameIndex
@@ -46,7 +45,7 @@ class EntityNames:
         owners = np.concatenate([np.empty(0, np.uint64), *(cast("Keys", own) for own in packs)])
         if len(owners) != sum(map(len, vectors)):
             raise CorruptBlob(f"{artifacts.path}: the vectors of names are not those of {len(owners)} entities")
-        return cls(keys, name_index(artifacts, keys), vectors, owners)
+        return cls(keys, NameIndex(keys), vectors, owners)
 
     def links(self, asked: QueryBatch) -> list[Links]:
         """The entities that each question names exactly, or is known to mention: found once for all that ask."""

@@ -21,11 +21,11 @@ from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Explanations, Vectors
 from indexmill.retrieve.columns import Pairs, paired, parts, products
 from indexmill.retrieve.dense import nearest
-from indexmill.retrieve.entity_names import name_index
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 from indexmill.retrieve.opened import arrays_of
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows as TableRows
+from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -98,7 +98,7 @@ class HeterographNodes:
         except (ValueError, IndexError) as error:
             raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} does not hold a graph: {error}") from error
         self._support = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
-        self.names, self.words = name_index(artifacts, arrays["entity_keys"]), NameWords.of(names)
+        self.names, self.words = NameIndex(arrays["entity_keys"]), NameWords.of(names)
         self._rows = arrays["rows"]
         self._relation_tokens = arrays["relation_tokens"]
         self._vectors = [

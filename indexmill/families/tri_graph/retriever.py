@@ -15,10 +15,11 @@ from indexmill.families.tri_graph.search import TriGraph
 from indexmill.retrieve.base import Explanations as Told
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
-from indexmill.retrieve.entity_names import name_index, names_of
+from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Matrices
 from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -65,7 +66,7 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
         passages,
         sentences,
         matrices,
-        name_index(artifacts, keys),
+        NameIndex(keys),
         name_vectors=name_vectors,
         name_rows=name_rows,
         sentence_passage=arrays["sentence_passage"],

@@ -19,12 +19,11 @@ from indexmill.families.zoom_graph.graph import Graph, Scope
 from indexmill.families.zoom_graph.start import Similarities, runs
 from indexmill.families.zoom_graph.walk import Walked
 from indexmill.retrieve.base import Vectors
-from indexmill.retrieve.columns import Pairs, changes, distinct, paired, parts, positions, products
+from indexmill.retrieve.columns import Pairs, changes, distinct, paired, parts, positions, products, take_rows
 from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
-from indexmill.retrieve.stacked import taken
 
 __all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages", "ranked_documents", "zoom"]
 
@@ -250,7 +249,7 @@ def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
         stop = int(seen.owners.searchsorted(end))
         sentences = distinct(seen.sentences[begin:end])
         yield LocalGraph(
-            taken(graph.sentences, sentences),
+            take_rows(graph.sentences, sentences),
             seen.counts[first:last],
             sentences.searchsorted(seen.sentences[begin:end]),
             seen.documents[begin:end],

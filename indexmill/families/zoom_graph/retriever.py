@@ -20,10 +20,11 @@ from indexmill.families.zoom_graph.walk import Block
 from indexmill.retrieve.base import EXPLAINED, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
-from indexmill.retrieve.entity_names import name_index, names_of
+from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Sparse, rarity
 from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.rows import Rows
+from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -70,7 +71,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
         ("entities", len(mentioned_in), len(keys)),
         ("entities", len(blocks.entities.indptr) - 1, len(keys)),
     )
-    names = QuestionNames(name_index(artifacts, keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
+    names = QuestionNames(NameIndex(keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
     return ZoomGraph(
         passages,
         sentences,

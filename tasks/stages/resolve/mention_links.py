@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.retrieve.matrices import Matrices, Sparse, link_matrices, sentence_links
+from indexmill.retrieve.matrices import Matrices, Sparse, both_ways
 from indexmill.text.names import NameIndex
 from tasks.core.stage import Part
 from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
@@ -18,6 +18,9 @@ from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
 __all__ = ["Mentioned", "mentioned"]
 
 Integers = NDArray[np.integer]
+
+TITLE_OCCURRENCES = 8
+"""What a mention in the title, or of a subject, counts among the occurrences in a passage (LinearRAG, eq. 7)."""
 
 
 @dataclass(frozen=True)
@@ -39,29 +42,38 @@ class Mentioned:
     passage_document: Integers
 
     def matrices(self) -> Matrices:
-        """Sentences and passages by entities."""
-        return link_matrices(
-            self.passage,
-            self.sentence,
-            self.entity,
-            self.title,
-            self.subject,
-            sentence_passage=self.sentence_passage,
-            passage_document=self.passage_document,
-            passages=len(self.passage_document),
-            entities=len(self.entity_keys),
-        )
+        """Sentences and passages by entities (LinearRAG, eqs. 1 and 2)."""
+        passages, entities = len(self.passage_document), len(self.entity_keys)
+        mentions, mentioned_in = self.sentences()
+        occurrences = np.where((self.sentence >= 0) & ~self.subject, 1, TITLE_OCCURRENCES).astype(np.int32)
+        contents, contained_in = both_ways(self.passage, self.entity, occurrences, passages, entities)
+        strengths = np.bincount(self.entity, weights=occurrences, minlength=entities).astype(np.int64)
+        _, of_passage = np.unique(self.passage_document, return_inverse=True)
+        pairs = np.unique(self.entity.astype(np.int64) * max(passages, 1) + of_passage[self.passage])
+        documents = np.bincount(pairs // max(passages, 1), minlength=entities).astype(np.int64)
+        return Matrices(mentions, mentioned_in, contents, contained_in, strengths, documents)
 
     def sentences(self) -> tuple[Sparse, Sparse]:
-        """Sentences by entities, and its transpose."""
-        return sentence_links(
-            self.passage,
-            self.sentence,
-            self.entity,
-            self.title,
-            self.subject,
-            sentence_passage=self.sentence_passage,
-            entities=len(self.entity_keys),
+        """Sentences by entities, and its transpose.
+
+        The title's entity is mentioned in every sentence of the passage, a subject's from its sentence to the next
+        subject.
+        """
+        passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject
+        in_text = (sentence >= 0) & ~subject
+        begins = np.unique(sentence[subject])
+        ends = np.append(begins[1:], len(self.sentence_passage))[np.searchsorted(begins, sentence[subject])]
+        first = np.concatenate([np.searchsorted(self.sentence_passage, passage[title]), sentence[subject]])
+        last = np.searchsorted(self.sentence_passage, np.concatenate([passage[title], passage[subject]]), side="right")
+        last[len(last) - len(ends) :] = np.minimum(last[len(last) - len(ends) :], ends)
+        lengths = last - first
+        places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+        return both_ways(
+            np.concatenate([sentence[in_text], places.astype(sentence.dtype)]),
+            np.concatenate([entity[in_text], np.repeat(np.concatenate([entity[title], entity[subject]]), lengths)]),
+            None,
+            len(self.sentence_passage),
+            len(self.entity_keys),
         )
 
 

@@ -17,14 +17,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
+from indexmill.models.endpoint import Endpoint
 from indexmill.models.llm import Completion, Request, data_block
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
-from indexmill.models.openai_llm import OpenAiLlm, open_llm
+from indexmill.models.openai_llm import LlmOptions, OpenAiLlm, open_llm
 from indexmill.models.secrets import KeySource
 from tests.llm_server import CANARY, SPOILED, Faults, LlmServer
 
@@ -350,20 +351,7 @@ def test_a_token_provider_that_fails_stops_the_run(name: str, said: str) -> None
 
 
 def options(**settings: Any) -> Any:
-    defaults = {
-        "backend": "openai",
-        "model": "small",
-        "base_url": None,
-        "api_key_env": "OPENAI_API_KEY",
-        "api_key_file": None,
-        "token_provider": None,
-        "ca_file": None,
-        "proxy": None,
-        "structured": "auto",
-        "temperature": 0.0,
-        "timeout_seconds": 20.0,
-    }
-    return SimpleNamespace(**{**defaults, **settings})
+    return Endpoint(**{"model": "small", "timeout_seconds": 20.0, **settings})
 
 
 def test_an_endpoint_of_ones_own_may_ask_for_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +384,6 @@ def test_a_key_that_should_be_there_is_missed_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"backend": "extractive"}, "llm.backend"),
         ({"model": None}, "llm.model"),
         ({"base_url": "localhost:8000"}, "llm.base_url"),
         ({"ca_file": Path(__file__)}, "llm.ca_file"),
@@ -409,6 +396,11 @@ def test_a_key_that_should_be_there_is_missed_before_anything_is_asked(
 def test_settings_that_cannot_work_are_named(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         open_llm(options(**settings)).check()
+
+
+def test_another_backend_has_no_model_to_ask() -> None:
+    with pytest.raises(ConfigurationError, match=r"llm\.backend"):
+        open_llm(cast(LlmOptions, SimpleNamespace(backend="extractive", model="small")))
 
 
 def test_openai_is_the_endpoint_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

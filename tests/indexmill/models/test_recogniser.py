@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from indexmill.errors import ModelUnavailable
 from indexmill.models import recogniser as recogniser_module
 from indexmill.models.recogniser import (
-    Candidate,
     Mention,
     RulesRecogniser,
     SpacyRecogniser,
     WordListRecogniser,
     open_recogniser,
-    question_candidates,
     question_names,
+    question_runs,
 )
 
 RULES = RulesRecogniser()
@@ -238,22 +237,20 @@ def test_time_is_linear_in_a_hostile_line(piece: str) -> None:
 
 
 def test_a_question_offers_its_word_runs_longest_first() -> None:
-    candidates = question_candidates("When did Lothair Ii's mother die?")
-    assert candidates[0] == Candidate("when did lothair ii mother die", 0, 6, capital=True)
-    by_name = {candidate.name: candidate for candidate in candidates}
-    assert by_name["lothair ii"] == Candidate("lothair ii", 2, 4, capital=True)
-    assert by_name["mother"].capital is False
-    assert "did" not in by_name
-    assert "when did" not in by_name
-    lengths = [candidate.end - candidate.start for candidate in candidates]
+    runs = question_runs("When did Lothair Ii's mother die?")
+    assert runs[0] == ("when did lothair ii mother die", 0, 6, True)
+    by_name = {name: (start, end, capital) for name, start, end, capital in runs}
+    assert by_name["lothair ii"] == (2, 4, True)
+    assert by_name["mother"] == (4, 5, False)
+    assert by_name.keys().isdisjoint({"did", "when did"})
+    lengths = [end - start for _, start, end, _ in runs]
     assert lengths == sorted(lengths, reverse=True)
 
 
 def test_a_question_in_capitals_or_lower_case_offers_the_same_names() -> None:
-    upper = question_candidates("WHO MADE GOD'S GIFT TO WOMEN")
-    lower = question_candidates("who made god's gift to women")
-    assert [c.name for c in upper] == [c.name for c in lower]
-    assert question_candidates("") == []
+    upper, lower = (question_runs(text) for text in ("WHO MADE GOD'S GIFT TO WOMEN", "who made god's gift to women"))
+    assert [name for name, *_ in upper] == [name for name, *_ in lower]
+    assert question_runs("") == []
 
 
 def test_the_names_of_a_question_are_recognised() -> None:

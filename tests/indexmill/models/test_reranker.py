@@ -36,17 +36,18 @@ def hit(text: str, score: float = 0.5, kind: str = "passage", title: str = "") -
     return Hit(kind, f"id-{text}", score, text, title, ("d",), 1)
 
 
-class ByLength:
-    """A double whose scores are known: the length of what it is given."""
+class Scored:
+    """A double whose scores are known: by default, the length of what it is given."""
 
     fingerprint: dict[str, Any] = {}  # noqa: RUF012 - a constant of a test
 
-    def __init__(self) -> None:
+    def __init__(self, score: Callable[[str, Sequence[str]], Any] = lambda _, texts: [len(text) for text in texts]):
+        self.score = score
         self.asked: list[tuple[str, list[str]]] = []
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         self.asked.append((question, list(texts)))
-        return np.array([float(len(text)) for text in texts])
+        return np.array(self.score(question, texts), np.float64)
 
 
 # What a retrieval makes of scores
@@ -54,7 +55,7 @@ class ByLength:
 
 def test_passages_are_dealt_out_to_the_places_that_passages_had() -> None:
     hits = [hit("a", 0.9), hit("told", 0.8, "summary"), hit("bbb", 0.7), hit("cc", 0.6), hit("dddd", 0.5)]
-    by = ByLength()
+    by = Scored()
     (found,) = reranked(by, ["q"], [hits], depth=4)
     assert [one.text for one in found] == ["bbb", "told", "cc", "a", "dddd"]
     assert by.asked == [("q", ["a", "bbb", "cc"])]
@@ -64,32 +65,26 @@ def test_passages_are_dealt_out_to_the_places_that_passages_had() -> None:
 
 
 def test_the_title_is_read_before_the_text() -> None:
-    by = ByLength()
+    by = Scored()
     reranked(by, ["q"], [[hit("text", title=" The title ")]], depth=9)
     assert by.asked == [("q", ["The title\ntext"])]
 
 
 def test_without_explanations_none_are_made() -> None:
-    (found,) = reranked(ByLength(), ["q"], [[hit("a"), hit("bb")]], depth=9, explain=False)
+    (found,) = reranked(Scored(), ["q"], [[hit("a"), hit("bb")]], depth=9, explain=False)
     assert [(one.text, one.explanation) for one in found] == [("bb", None), ("a", None)]
 
 
 def test_no_passages_ask_nobody() -> None:
-    by = ByLength()
+    by = Scored()
     assert reranked(by, ["p", "q"], [[], [hit("a", kind="summary")]], depth=9) == [[], [hit("a", kind="summary")]]
     assert by.asked == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8), st.integers(1, 9))
 def test_every_hit_stays_and_equal_scores_keep_their_order(some: list[tuple[int, bool]], depth: int) -> None:
-    class Given:
-        fingerprint: dict[str, Any] = {}  # noqa: RUF012 - a constant of a test
-
-        def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-            return np.array([float(text.partition("-")[0]) for text in texts])
-
     hits = [hit(f"{value}-{i}", kind="passage" if own else "unit") for i, (value, own) in enumerate(some)]
-    (found,) = reranked(Given(), ["q"], [hits], depth, explain=False)
+    (found,) = reranked(Scored(lambda _, texts: [int(text[0]) for text in texts]), ["q"], [hits], depth, explain=False)
     assert sorted(one.id for one in found) == sorted(one.id for one in hits)
     assert [one.kind for one in found] == [one.kind for one in hits]
     assert [one for one in found if one.kind == "unit"] == [one for one in hits if one.kind == "unit"]
@@ -100,14 +95,8 @@ def test_every_hit_stays_and_equal_scores_keep_their_order(some: list[tuple[int,
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0, math.nan], [1.0, math.inf], [[1.0, 2.0]]])
 def test_scores_that_are_none_are_refused(scores: Any) -> None:
-    class Wrong:
-        fingerprint: dict[str, Any] = {}  # noqa: RUF012 - a constant of a test
-
-        def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-            return np.array(scores)
-
     with pytest.raises(BadInput, match="expected 2 finite numbers"):
-        reranked(Wrong(), ["q"], [[hit("a"), hit("b")]], depth=9)
+        reranked(Scored(lambda *_: scores), ["q"], [[hit("a"), hit("b")]], depth=9)
 
 
 def test_the_double_counts_words_that_are_shared() -> None:
@@ -164,15 +153,10 @@ def test_an_answer_is_made_from_the_reranked_hits(store: Path) -> None:
 def test_an_evaluation_counts_the_reranked_hits(store: Path) -> None:
     asked = [Question("1", QUESTIONS[0], ("bridge",)), Question("2", QUESTIONS[3], ("tallow",))]
 
-    class Last:
-        fingerprint: dict[str, Any] = {}  # noqa: RUF012 - a constant of a test
-
-        def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-            return -WordOverlap().scores(question, texts)
-
     with indexmill.open(store) as snapshot:
         best = evaluate(snapshot, asked, ["dense"], ks=(1,), rerank=WordOverlap())
-        worst = evaluate(snapshot, asked, ["dense"], ks=(1,), rerank=Last())
+        inverse = Scored(lambda *given: -WordOverlap().scores(*given))
+        worst = evaluate(snapshot, asked, ["dense"], ks=(1,), rerank=inverse)
     assert (best.methods["dense"].recall[1], worst.methods["dense"].recall[1]) == (1.0, 0.0)
 
 
@@ -189,7 +173,7 @@ def test_summaries_stay_where_they_are(tmp_path: Path) -> None:
     writer.publish()
     with indexmill.open(tmp_path / "s") as snapshot:
         plain = snapshot.retrieve("the bridge", method="lsh_tree", k=9)
-        found = snapshot.retrieve("the bridge", method="lsh_tree", k=9, rerank=ByLength())
+        found = snapshot.retrieve("the bridge", method="lsh_tree", k=9, rerank=Scored())
     assert [one.kind for one in found] == [one.kind for one in plain]
     assert {one.kind for one in found} == {"passage", "summary"}
 

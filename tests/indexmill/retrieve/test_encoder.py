@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pydantic import JsonValue
 
 import indexmill
 from indexmill import CorruptBlob, ModelUnavailable
@@ -45,14 +46,19 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return files | {"tokenizer.json": tokenizer.to_str().encode(), "encoder.json": canonical_json(SETTINGS)}
 
 
-def test_a_snapshot_encodes_questions_with_the_encoder_it_carries(tmp_path: Path, carried: dict[str, bytes]) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
+def publish(path: Path, files: dict[str, bytes], **encoder: JsonValue) -> Path:
+    """A store of a few passages that carries some files of an encoder, which its manifest describes."""
+    writer = SnapshotWriter(path)
     writer.shard("p", WORLD["p0"])
-    for name, data in carried.items():
+    for name, data in files.items():
         writer.file(f"encoder/{name}", data)
-    writer.models = {"encoder": {"backend": "openvino", "precision": "f32"}}
+    writer.models = {"encoder": encoder or {"backend": "openvino", "precision": "f32"}}
     writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot:
+    return path
+
+
+def test_a_snapshot_encodes_questions_with_the_encoder_it_carries(tmp_path: Path, carried: dict[str, bytes]) -> None:
+    with indexmill.open(publish(tmp_path / "store", carried)) as snapshot:
         vectors = snapshot.encode(["Ada Venn", "the bridge", "Ada Venn"])
         assert vectors.shape == (3, 64)
         assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1], abs=1e-5)
@@ -68,11 +74,7 @@ def test_a_snapshot_encodes_questions_with_the_encoder_it_carries(tmp_path: Path
 
 @pytest.mark.parametrize("model", ["nobody/has-this-model", "all-MiniLM-L6-v2", ""])
 def test_without_the_same_model_here_vectors_are_asked_for(tmp_path: Path, model: str) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.models = {"encoder": {"backend": "torch", "model": model, "weights": "0" * 64}}
-    writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot:
+    with indexmill.open(publish(tmp_path / "store", {}, backend="torch", model=model, weights="0" * 64)) as snapshot:
         with pytest.raises(ModelUnavailable, match="vectors="):
             snapshot.retrieve("bridge")
         assert len(snapshot.retrieve_batch(["bridge"], k=2, vectors=EMBEDDER.encode(["bridge"]))[0]) == 2
@@ -127,9 +129,9 @@ with indexmill.open(sys.argv[1]) as snapshot:
 @pytest.mark.parametrize("what", BAD_STEPS)
 def test_a_tokenizer_that_fails_is_corrupt(tmp_path: Path, carried: dict[str, bytes], what: str) -> None:
     tokenizer = json.loads(carried["tokenizer.json"]) | BAD_STEPS[what]
-    _publish(tmp_path / "store", carried | {"tokenizer.json": json.dumps(tokenizer).encode()})
+    path = publish(tmp_path / "store", carried | {"tokenizer.json": json.dumps(tokenizer).encode()})
     ran = subprocess.run(
-        [sys.executable, "-c", ENCODE, str(tmp_path / "store")], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", ENCODE, str(path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0
     assert ran.stdout.startswith("CorruptBlob ")
@@ -153,18 +155,9 @@ def test_a_tokenizer_that_fails_is_corrupt(tmp_path: Path, carried: dict[str, by
 def test_a_file_of_an_encoder_that_is_none_is_corrupt(
     tmp_path: Path, carried: dict[str, bytes], name: str, data: bytes
 ) -> None:
-    _publish(tmp_path / "store", carried | {name: data})
-    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob):
+    path = publish(tmp_path / "store", carried | {name: data})
+    with indexmill.open(path) as snapshot, pytest.raises(CorruptBlob):
         snapshot.encode(["Ada Venn"])
-
-
-def _publish(path: Path, files: dict[str, bytes]) -> None:
-    writer = SnapshotWriter(path)
-    writer.shard("p", WORLD["p0"])
-    for name, data in files.items():
-        writer.file(f"encoder/{name}", data)
-    writer.models = {"encoder": {"backend": "openvino", "precision": "f32"}}
-    writer.publish()
 
 
 @pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(24, "Too many open files"), ImportError("no tbb")])
@@ -174,11 +167,7 @@ def test_what_this_machine_lacks_is_not_the_fault_of_the_encoder(
     def fails(texts: list[str]) -> np.ndarray:
         raise error
 
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.file("encoder/encoder.json", b"{}")
-    writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot:
+    with indexmill.open(publish(tmp_path / "store", {"encoder.json": b"{}"})) as snapshot:
         monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode=fails))
         with pytest.raises(type(error), match=str(error.args[-1])):
             snapshot.encode(["bridge"])
@@ -191,12 +180,7 @@ def test_only_the_encoder_that_a_snapshot_carries_is_its_artifact(
     def fails(texts: list[str]) -> np.ndarray:
         raise RuntimeError("CUDA error")
 
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    if carries:
-        writer.file("encoder/encoder.json", b"{}")
-    writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot:
+    with indexmill.open(publish(tmp_path / "store", {"encoder.json": b"{}"} if carries else {})) as snapshot:
         monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode=fails))
         with pytest.raises(expected, match="CUDA error"):
             snapshot.encode(["bridge"])

@@ -23,7 +23,7 @@ from indexmill.store.manifest import Family
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import writer_of
 
-QUESTIONS = ["Where was the woman born who paid for the Marrow Bridge?", "Ilse", "lamps and clocks"]
+QUESTION = "Where was the woman born who paid for the Marrow Bridge?"
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +119,9 @@ def test_fewer_hits_are_the_first_of_more(data: st.DataObject) -> None:
 def test_it_is_the_default_and_says_which_methods_led_to_a_hit(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         assert snapshot.default_method == "fused"
-        hits = snapshot.retrieve(QUESTIONS[0], k=3)
-        assert hits == snapshot.retrieve(QUESTIONS[0], method="fused", k=3)
-        ranks = {hit.id: i for i, hit in enumerate(snapshot.retrieve(QUESTIONS[0], method="bm25", k=9), start=1)}
+        hits = snapshot.retrieve(QUESTION, k=3)
+        assert hits == snapshot.retrieve(QUESTION, method="fused", k=3)
+        ranks = {hit.id: i for i, hit in enumerate(snapshot.retrieve(QUESTION, method="bm25", k=9), start=1)}
     for hit in hits:
         assert hit.explanation is not None
         told = {one["name"]: one for one in hit.explanation["methods"]}
@@ -134,22 +134,8 @@ def test_it_is_the_default_and_says_which_methods_led_to_a_hit(store: Path) -> N
     assert hits[0].explanation["tri_graph"]["entities"]
 
 
-def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, k=4) for question in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], k=4)[::-1] == alone
-        bare = snapshot.retrieve_batch(QUESTIONS, k=4, explain=False)
-        assert [[hit.id for hit in hits] for hits in bare] == [[hit.id for hit in hits] for hits in alone]
-
-
-def test_a_filter_leaves_only_what_it_allows(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        hits = snapshot.retrieve(QUESTIONS[0], k=9, where={"document_id": ["ilse", "tallow"]})
-    assert {one for hit in hits for one in hit.document_ids} == {"ilse", "tallow"}
-
-
 def test_the_command_tells_what_every_method_says(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["query", QUESTIONS[0], "--store", str(store), "--explain"]) == 0
+    assert main(["query", QUESTION, "--store", str(store), "--explain"]) == 0
     shown = capsys.readouterr().out
     assert "- tri_graph, rank 1" in shown
     assert "bm25, terms:" in shown

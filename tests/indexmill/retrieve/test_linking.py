@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from indexmill.retrieve import linking as question_links
 from indexmill.retrieve.base import QueryBatch
 from indexmill.retrieve.linking import Link, link_known, link_named, link_nearest, mentioned
-from indexmill.text.name_filter import NameFilter
 from indexmill.text.names import NameIndex, entity_id
 
 NAMES = sorted(["ada venn", "marrow bridge", "bridge", "river"], key=entity_id)
@@ -33,27 +28,6 @@ def test_all_questions_of_a_batch_are_linked_at_once() -> None:
     assert [named(links) for links in linked] == [{"marrow bridge"}, set(), {"ada venn", "bridge", "river"}]
     assert [link_known([question], INDEX, every)[0] for question in QUESTIONS] == linked
     assert link_known([], INDEX, every) == []
-
-
-WORDS = st.sampled_from(
-    ["Ada", "venn", "the", "The", "of", "marrow", "Bridge", "river's", "C++", "Å", "2nd", "\ud800", "?"]
-)
-
-
-@given(st.lists(st.lists(WORDS | st.text(max_size=5), max_size=16).map(" ".join), max_size=6))
-def test_a_filter_changes_no_link(questions: list[str]) -> None:
-    names = [*NAMES, "ada", "river", "å", "the venn", "2nd bridge of the marrow", "c++"]
-    names = sorted(set(names), key=entity_id)
-    keys = NameIndex.keys([entity_id(name) for name in names])
-    encoded = [name.encode() for name in names]
-    text, bounds = np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)])
-    filtered = NameIndex(keys, lambda: NameFilter([(text, bounds)], len(names)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(question_links, "FILTERED", 1)
-        found = link_known(questions, filtered, every)
-        patch.setattr(question_links, "_TILE", 2)
-        assert link_known(questions, filtered, every) == found
-    assert found == link_known(questions, NameIndex(keys), every)
 
 
 def test_a_row_that_does_not_count_covers_no_words() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,8 @@ def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, meth
     alone = [snapshot.retrieve(question, method=method, k=7) for question in asked]
     assert snapshot.retrieve_batch(asked, method=method, k=7) == alone
     assert snapshot.retrieve_batch(asked[::-1], method=method, k=7)[::-1] == alone
+    bare = snapshot.retrieve_batch(asked, method=method, k=7, explain=False)
+    assert bare == [[replace(hit, explanation=None) for hit in hits] for hits in alone]
 
 
 @METHOD

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import indexmill
-from indexmill.errors import BadInput, ConfigurationError, CorruptBlob
+from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.retrieve import dense
 from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import paired, products
 from indexmill.retrieve.dense import Beside, nearest, similarities
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from tests.indexmill.retrieve.test_dense import some_vectors
-from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, writer_of
+from tests.indexmill.small_snapshot import EMBEDDER, writer_of
 from tests.storage.quick import quick_folder
 
 QUESTION = "Who paid for the Marrow Bridge?"
@@ -30,16 +30,11 @@ def store() -> Iterator[Path]:
         yield folder / "store"
 
 
-def publish(path: Path, titles: bool = True, families: bool = False, **parameters: float) -> SnapshotWriter:
+def publish(path: Path, titles: bool = True, **parameters: float) -> None:
     writer = writer_of(path)
     if titles:
         writer.titles(**parameters)
-    if families:
-        writer.tri_graph()
-        writer.bm25()
-        writer.lsh_tree([[("Bridges and clockmakers.", [0, 1, 2]), ("A river and a town.", [3, 4])]])
     writer.publish()
-    return writer
 
 
 def world(rows: int, titles: int, dimensions: int, weight: float) -> tuple[list[Vectors], Beside]:
@@ -131,17 +126,6 @@ def test_the_score_of_dense_is_that_of_the_passage_and_its_title(store: Path, we
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-def test_the_weight_is_a_parameter_of_dense(store: Path) -> None:
-    publish(store, title=0.5)
-    with indexmill.open(store) as snapshot:
-        own = snapshot.retrieve(QUESTION, method="dense", k=EVERY)
-        plain = snapshot.retrieve(QUESTION, method="dense", k=EVERY, parameters={"title": 0})
-        assert {hit.id: hit.score for hit in own} != {hit.id: hit.score for hit in plain}
-        assert own == snapshot.retrieve(QUESTION, method="dense", k=EVERY, parameters={"title": 0.5})
-        with pytest.raises(BadInput, match="title is 11"):
-            snapshot.retrieve(QUESTION, method="dense", parameters={"title": 11})
-
-
 def test_a_snapshot_without_titles_answers_by_its_passages(store: Path) -> None:
     publish(store, titles=False)
     vector = EMBEDDER.encode([QUESTION])[0]
@@ -165,33 +149,6 @@ def test_nothing_of_titles_is_read_before_a_question_is_asked(store: Path) -> No
         assert not any(isinstance(key, tuple) and "titles/p0" in key for key in snapshot._made)
         snapshot.retrieve(QUESTION, method="dense")
         assert ("arrays", "titles/p0") in snapshot._made
-
-
-@pytest.mark.parametrize("method", ["dense", "tri_graph", "lsh_tree", "fused"])
-def test_a_question_gets_the_same_hits_alone_in_a_batch_and_as_the_first_of_more(store: Path, method: str) -> None:
-    publish(store, families=True)
-    with indexmill.open(store) as snapshot:
-        batch = snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY)
-        assert batch == [snapshot.retrieve(question, method=method, k=EVERY) for question in QUESTIONS]
-        retriever = snapshot.retriever(method)
-        asked = QueryBatch(QUESTIONS, snapshot.encode(QUESTIONS))
-        fewer = [found.rows.tolist() for found in retriever.rank(asked, 2)]  # type: ignore[attr-defined]
-        more = [found.rows[:2].tolist() for found in retriever.rank(asked, EVERY)]  # type: ignore[attr-defined]
-        assert fewer == more
-
-
-@pytest.mark.parametrize("method", ["tri_graph", "lsh_tree"])
-def test_the_settings_of_the_papers_leave_titles_out(method: str) -> None:
-    found = []
-    for titles in (True, False):
-        with quick_folder() as folder:
-            publish(folder / "store", titles=titles, families=True, **({"title": 9.0} if titles else {}))
-            with indexmill.open(folder / "store") as snapshot:
-                given = {"preset": "paper"}
-                found.append(snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY, parameters=given))
-                found.append(snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY))
-    assert found[0] == found[2]
-    assert found[1] != found[3]
 
 
 def test_methods_that_weigh_titles_alike_share_one_list(store: Path) -> None:

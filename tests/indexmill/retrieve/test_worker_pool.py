@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,24 @@ def soon(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
+@contextmanager
+def stopped(processes: Sequence[int]) -> Iterator[None]:
+    """Processes that take what they are sent, and say nothing until the end of the block."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+def kill(*processes: int) -> None:
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+    assert soon(lambda: all(map(ended, processes)))
+
+
 def test_helpers_answer_and_end_with_the_snapshot(store: Path, alone: list[list[Hit]]) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         own = processes(snapshot)
@@ -132,15 +151,13 @@ def test_a_relative_path_is_that_of_the_moment(
     monkeypatch.chdir(store.parent)
     with indexmill.open(store.name, processes=2) as snapshot:
         monkeypatch.chdir(tmp_path.parent)
-        os.kill(processes(snapshot)[0], signal.SIGKILL)
-        assert soon(lambda: ended(processes(snapshot)[0]))
+        kill(processes(snapshot)[0])
         assert answers(snapshot) == alone  # both a helper that was there and one that starts now
 
 
 def test_a_helper_that_has_ended_is_started_anew(helped: Snapshot, alone: list[list[Hit]]) -> None:
     before = processes(helped)
-    os.kill(before[0], signal.SIGKILL)
-    assert soon(lambda: ended(before[0]))
+    kill(before[0])
     assert answers(helped) == alone
     assert processes(helped)[1] == before[1]
     assert processes(helped)[0] != before[0]
@@ -226,9 +243,7 @@ def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: lis
 def test_a_snapshot_that_helpers_cannot_open_is_told(store: Path, alone: list[list[Hit]], tmp_path: Path) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         answers(snapshot)
-        for process in processes(snapshot):
-            os.kill(process, signal.SIGKILL)
-        assert soon(lambda: all(map(ended, processes(snapshot))))
+        kill(*processes(snapshot))
         store.rename(tmp_path / "elsewhere")
         with pytest.raises(indexmill.IndexmillError, match="store"):
             answers(snapshot)
@@ -334,9 +349,7 @@ def test_helpers_end_though_a_process_was_forked_that_goes_on(store: Path) -> No
 
 def test_a_forked_process_may_close_what_another_thread_was_in(helped: Snapshot, alone: list[list[Hit]]) -> None:
     answers(helped)
-    for process in processes(helped):
-        os.kill(process, signal.SIGSTOP)
-    with ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, stopped(processes(helped)):
         found = thread.submit(answers, helped)
         time.sleep(0.3)
         child = os.fork()
@@ -347,10 +360,8 @@ def test_a_forked_process_may_close_what_another_thread_was_in(helped: Snapshot,
         closed = soon(lambda: ended(child))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        for process in processes(helped):
-            os.kill(process, signal.SIGCONT)
-        assert closed
-        assert found.result(60) == alone
+    assert closed
+    assert found.result(60) == alone
 
 
 def test_what_waits_for_closing_starts_nothing(helped: Snapshot) -> None:
@@ -358,19 +369,15 @@ def test_what_waits_for_closing_starts_nothing(helped: Snapshot) -> None:
     vectors = helped.encode(QUESTIONS)
     expected = answers(helped, vectors=vectors)
     assert helped.pool is not None
-    for process in own:
-        os.kill(process, signal.SIGSTOP)
-    with ThreadPoolExecutor(3) as threads:
+    with ThreadPoolExecutor(3) as threads, stopped(own):
         first = threads.submit(answers, helped, vectors=vectors)
         time.sleep(0.3)
         closing = threads.submit(helped.pool.close)
         time.sleep(0.3)
         second = threads.submit(answers, helped, vectors=vectors)
         time.sleep(0.3)
-        for process in own:
-            os.kill(process, signal.SIGCONT)
-        assert first.result(60) == second.result(60) == expected
-        closing.result(60)
+    assert first.result(60) == second.result(60) == expected
+    closing.result(60)
     assert processes(helped) == own
     assert all(map(ended, own))
 
@@ -419,16 +426,12 @@ def test_a_snapshot_that_is_forgotten_has_its_helpers_ended(store: Path) -> None
 def test_closing_waits_for_the_batch(helped: Snapshot) -> None:
     vectors = helped.encode(QUESTIONS)  # so that nothing is looked up while it closes
     expected = answers(helped, vectors=vectors)
-    for process in processes(helped):
-        os.kill(process, signal.SIGSTOP)
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(2) as threads, stopped(processes(helped)):
         found = threads.submit(answers, helped, vectors=vectors)
         time.sleep(0.3)
         closing = threads.submit(helped.close)
         time.sleep(0.3)
         assert not closing.done()
-        for process in processes(helped):
-            os.kill(process, signal.SIGCONT)
-        assert found.result(60) == expected
-        closing.result(60)
+    assert found.result(60) == expected
+    closing.result(60)
     assert all(map(ended, processes(helped)))

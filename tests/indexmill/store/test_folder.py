@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,28 +27,18 @@ from indexmill.store.layout import (
 from indexmill.store.manifest import Ref, Removal
 from storage.folder import FolderStore, init_store
 from storage.refs import promote
-from tests.storage import children
+from tests.indexmill.damage import flip, overwrite
 from tests.storage.children import CREATED
-from tests.storage.quick import quick_folder
 
 
 @pytest.fixture
-def store() -> Iterator[FolderStore]:
-    """A store with two versions."""
-    with quick_folder() as folder:
-        children.build(folder / "store", 1)
-        children.build(folder / "store", 2)
-        yield init_store(folder / "store")
+def store(two_versions: FolderStore) -> FolderStore:
+    return two_versions
 
 
 @pytest.fixture
 def reader(store: FolderStore) -> FolderReader:
     return FolderReader(store.root)
-
-
-def overwrite(path: Path, data: bytes) -> None:
-    path.chmod(0o644)
-    path.write_bytes(data)
 
 
 def test_names_are_the_formats_own() -> None:
@@ -178,13 +167,10 @@ def test_a_damaged_manifest_is_named(store: FolderStore, reader: FolderReader, d
 def test_a_blob_is_checked_before_it_is_used(store: FolderStore, reader: FolderReader) -> None:
     artifact = reader.manifest(reader.newest().manifest).artifacts[0]
     path = store.root / blob_path(artifact.digest)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.unlink()
-    path.write_bytes(data)
+    flip(path, artifact.bytes // 2)
     with pytest.raises(CorruptBlob, match=r"damaged: its SHA-256 is"):
         reader.blob_path_verified(artifact.digest)
-    path.write_bytes(data[:-1])
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBlob, match=f"expected {artifact.bytes}"):
         reader.blob_path_verified(artifact.digest, artifact.bytes)
     path.unlink()

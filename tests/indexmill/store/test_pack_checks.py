@@ -13,7 +13,7 @@ from indexmill.retrieve.schemas import PACKS
 from indexmill.store.manifest import Artifact
 from indexmill.store.pack_checks import Sizes, check_arrays
 from indexmill.store.pack_schema import schema_of
-from indexmill.store.packs import write_pack
+from tests.indexmill.damage import changed
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, writer_of
 
 Arrays = dict[str, np.ndarray]
@@ -133,45 +133,41 @@ def test_values_are_compared_beyond_the_first_piece(monkeypatch: pytest.MonkeyPa
         assert "does not rise" in check("names/e0", {"entity_keys": fallen})
 
 
-def test_arrays_that_are_not_those_of_the_manifest_are_corrupt(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.lsh_tree([[("Of a bridge.", [0, 1, 2])]])
+@pytest.fixture
+def writer(tmp_path: Path) -> SnapshotWriter:
+    """Of a snapshot with a tree over three passages."""
+    written = SnapshotWriter(tmp_path / "store")
+    written.shard("p", WORLD["p0"])
+    written.lsh_tree([[("Of a bridge.", [0, 1, 2])]])
+    return written
+
+
+def test_arrays_that_are_not_those_of_the_manifest_are_corrupt(writer: SnapshotWriter) -> None:
     (tree,) = (one for one in writer.artifacts if one.name == "lsh_tree/tree")
     writer.artifacts.remove(tree)
     writer.artifacts.append(tree.model_copy(update={"schema_": {}}))
     writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="that the manifest declares"):
+    with indexmill.open(writer.store.root) as snapshot, pytest.raises(CorruptBlob, match="that the manifest declares"):
         snapshot.arrays("lsh_tree/tree")
 
 
-def test_a_tree_without_end_is_refused_before_it_is_climbed(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.lsh_tree([[("Of a bridge.", [0, 1, 2])]])
-    with indexmill.open(_published(writer, 1)) as snapshot:
-        arrays = dict(snapshot.arrays("lsh_tree/tree"))
-    writer.artifacts = [one for one in writer.artifacts if one.name != "lsh_tree/tree"]
-    writer.file("lsh_tree/tree", write_pack(None, arrays | {"parents": np.zeros(4, np.int32)}))
-    writer.artifacts[-1] = writer.artifacts[-1].model_copy(update={"kind": "arrays"})
-    with indexmill.open(_published(writer, 2)) as snapshot:
+def test_a_tree_without_end_is_refused_before_it_is_climbed(writer: SnapshotWriter) -> None:
+    changed("lsh_tree/tree", "parents", np.zeros_like)(writer)
+    writer.publish()
+    with indexmill.open(writer.store.root) as snapshot:
         with pytest.raises(CorruptBlob, match="do not agree"):
             snapshot.retrieve("who paid for the bridge?", method="lsh_tree")
         assert snapshot.retrieve("who paid for the bridge?", method="dense")
 
 
-def _published(writer: SnapshotWriter, version: int) -> Path:
-    writer.publish(version)
-    return writer.store.root
-
-
 @pytest.mark.parametrize("value", ["1", 10**12, None, [5]])
-def test_a_parameter_of_the_manifest_has_to_be_one_that_the_method_takes(tmp_path: Path, value: JsonValue) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.lsh_tree([[("Of a bridge.", [0, 1, 2])]], pool=value)
+def test_a_parameter_of_the_manifest_has_to_be_one_that_the_method_takes(
+    writer: SnapshotWriter, value: JsonValue
+) -> None:
+    writer.families["lsh_tree"].parameters["pool"] = value
+    writer.publish()
     with (
-        indexmill.open(_published(writer, 1)) as snapshot,
+        indexmill.open(writer.store.root) as snapshot,
         pytest.raises(indexmill.ConfigurationError, match="parameters of lsh_tree: pool is"),
     ):
         snapshot.retrieve("who paid for the bridge?", method="lsh_tree")

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from indexmill.errors import SnapshotNotFound
-from indexmill.store.canonical import canonical_json
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path, ref_name
 from indexmill.store.manifest import Artifact, Manifest
@@ -15,16 +14,13 @@ from indexmill.store.verify import Verification, verify
 from storage.folder import FolderStore, init_store
 from storage.lease import acquire
 from storage.publish import publish
+from tests.indexmill.damage import flip, overwrite
 from tests.storage import children
-from tests.storage.quick import quick_folder
 
 
 @pytest.fixture
-def store() -> Iterator[FolderStore]:
-    with quick_folder() as folder:
-        children.build(folder / "store", 1)
-        children.build(folder / "store", 2)
-        yield init_store(folder / "store")
+def store(two_versions: FolderStore) -> FolderStore:
+    return two_versions
 
 
 def check(store: FolderStore, version: int | None = None) -> Verification:
@@ -62,11 +58,7 @@ def test_a_whole_version_has_no_problems(store: FolderStore) -> None:
 def test_a_flipped_byte_is_found_even_after_the_blob_was_used(store: FolderStore, at: int) -> None:
     artifact = manifest_of(store, 2).artifacts[1]
     store.open_local(artifact.digest)
-    path = store.root / blob_path(artifact.digest)
-    data = bytearray(path.read_bytes())
-    data[at] ^= 4
-    path.chmod(0o644)
-    path.write_bytes(data)
+    flip(store.root / blob_path(artifact.digest), at)
     found = check(store)
     assert [problem.what for problem in found.problems] == ["vectors/p"]
     assert artifact.digest in found.problems[0].detail
@@ -78,10 +70,8 @@ def test_a_byte_that_rots_without_a_trace_in_the_folder_is_found(store: FolderSt
     artifact = manifest_of(store, 2).artifacts[1]
     path = store.root / blob_path(artifact.digest)
     assert check(store).ok
-    status, data = path.stat(), bytearray(path.read_bytes())
-    data[-1] ^= 4
-    path.chmod(0o644)
-    path.write_bytes(data)
+    status = path.stat()
+    flip(path, -1)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert [problem.what for problem in check(store).problems] == ["vectors/p"]
 
@@ -109,8 +99,7 @@ def test_every_blob_is_missed(store: FolderStore, pick: Callable[[FolderStore], 
 
 def test_a_damaged_ref_is_reported(store: FolderStore) -> None:
     path = store.root / ref_name("main", 2)
-    path.chmod(0o644)
-    path.write_bytes(b"{}")
+    overwrite(path, b"{}")
     assert [problem.what for problem in check(store).problems] == ["ref"]
     path.unlink()
     assert check(store).version == 1
@@ -143,9 +132,8 @@ def test_a_manifest_that_disagrees_with_its_blobs_is_reported(store: FolderStore
 def test_a_manifest_that_is_not_canonical_is_reported(store: FolderStore) -> None:
     ref = FolderReader(store.root).ref(2)
     loose = store.get_blob(ref.manifest).replace(b'{"artifacts":', b'{ "artifacts":', 1)
-    path = store.root / ref_name("main", 2)
-    path.chmod(0o644)
-    path.write_bytes(canonical_json(ref.model_dump(mode="json") | {"manifest": store.put_blob(loose)}))
+    changed = ref.model_copy(update={"manifest": store.put_blob(loose)})
+    overwrite(store.root / ref_name("main", 2), changed.to_bytes())
     assert [problem.detail for problem in check(store).problems] == ["is not canonical JSON"]
 
 

@@ -17,8 +17,9 @@ from indexmill.families.tri_graph import search as tri_graph
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
 from indexmill.families.tri_graph.search import Retrieved, TriGraph
 from indexmill.retrieve.base import QueryBatch
-from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
+from indexmill.retrieve.matrices import Sparse
 from indexmill.text.names import NameIndex, canonical_name, entity_id
+from tests.indexmill.small_snapshot import matrices_of
 
 PLAIN = TriGraphParameters(agreement=0.0, bridge_residual=0.0, rank_residual=0.0)
 
@@ -43,15 +44,8 @@ def graph(
     rows = [(p, s, canonical_name(n), "name") for p, s, n in mentions]
     rows += [(p, -1, canonical_name(n), "title") for p, n in titles or []]
     names = sorted({row[2] for row in rows}, key=entity_id)
-    matrices = build_matrices(
-        np.array([row[0] for row in rows], dtype=np.int64),
-        np.array([row[1] for row in rows], dtype=np.int64),
-        np.array([names.index(row[2]) for row in rows], dtype=np.int64),
-        np.array([row[3] for row in rows], dtype="U8"),
-        sentence_passage=np.array(sentence_passage, dtype=np.int64),
-        passages=len(passages),
-        entities=len(names),
-    )
+    linked = [(passage, sentence, names.index(name), kind) for passage, sentence, name, kind in rows]
+    matrices = matrices_of(linked, sentence_passage, len(names), range(len(passages)))
     index = NameIndex(NameIndex.keys([entity_id(name) for name in names]))
     return TriGraph([passages], [sentences], matrices, index, parameters=parameters, **more), names
 
@@ -212,16 +206,8 @@ def test_what_the_title_names_is_the_subject_of_every_sentence() -> None:
 
 
 def test_rarity_counts_documents_and_not_their_passages() -> None:
-    matrices = build_matrices(
-        np.array([0, 1, 2, 2]),
-        np.array([0, 1, 2, 2]),
-        np.array([0, 0, 0, 1]),
-        ["name"] * 4,
-        sentence_passage=np.arange(3),
-        passages=3,
-        entities=2,
-        passage_document=np.array([7, 7, 4]),
-    )
+    mentions = [(0, 0, 0, "name"), (1, 1, 0, "name"), (2, 2, 0, "name"), (2, 2, 1, "name")]
+    matrices = matrices_of(mentions, range(3), 2, [7, 7, 4])
     assert matrices.documents is not None
     assert matrices.documents.tolist() == [2, 1]
     assert matrices.spread(np.array([0, 1])).tolist() == [2, 1]
@@ -239,16 +225,14 @@ def test_a_question_that_names_nothing_gets_the_nearest_passages() -> None:
 
 def test_an_entity_of_dates_only_is_no_link() -> None:
     names = [entity_id("1956")]
-    nothing = np.array([], dtype=np.int64)
-    matrices = build_matrices(nothing, nothing, nothing, [], sentence_passage=np.array([0]), passages=1, entities=1)
+    matrices = matrices_of([], [0], 1, [0])
     tri = TriGraph([unit([0.5])], [unit([0.5])], matrices, NameIndex(NameIndex.keys(names)))
     assert tri.link("What happened in 1956?") == ()
     assert tri.retrieve(QUESTION, ["What happened in 1956?"], 3)[0].dense
 
 
 def test_an_empty_graph_finds_nothing() -> None:
-    nothing = np.array([], dtype=np.int64)
-    matrices = build_matrices(nothing, nothing, nothing, [], sentence_passage=nothing, passages=0, entities=0)
+    matrices = matrices_of([], [], 0, [])
     empty = np.empty((0, 2), dtype=np.float32)
     tri = TriGraph([empty], [empty], matrices, NameIndex(np.array([], dtype=np.uint64)))
     assert len(tri.retrieve(QUESTION, ["Where is Alpha?"], 5)[0].passages) == 0
@@ -313,15 +297,8 @@ def graphs(draw: st.DrawFn) -> tuple[TriGraph, np.ndarray, list[str]]:
     passage = np.where(sentence >= 0, of_passage[sentence], chance.integers(0, passages, count))
     names = sorted((f"entity {i}" for i in range(entities)), key=entity_id)
     kind = np.where(sentence >= 0, "name", chance.choice(["title", "part"], count))
-    matrices = build_matrices(
-        passage,
-        sentence,
-        chance.integers(0, entities, count),
-        kind,
-        sentence_passage=of_passage,
-        passages=passages,
-        entities=entities,
-    )
+    mentions = zip(passage, sentence, chance.integers(0, entities, count), kind, strict=True)
+    matrices = matrices_of(list(mentions), of_passage.tolist(), entities, range(passages))
 
     def vectors(n: int) -> np.ndarray:
         values = np.abs(chance.normal(size=(n, 8)))
@@ -488,7 +465,7 @@ def test_matrices_count_mentions_in_any_order(data: st.DataObject) -> None:
                 st.integers(-1, len(of_passage) - 1),
                 st.integers(0, 3),
                 st.integers(0, 4),
-                st.sampled_from(["name", "title", "part", "date", "number"]),
+                st.sampled_from(["name", "title", "part"]),
             ),
             max_size=25,
         )
@@ -497,39 +474,26 @@ def test_matrices_count_mentions_in_any_order(data: st.DataObject) -> None:
     mentions = np.zeros((len(of_passage), 5))
     contents = np.zeros((4, 5))
     for passage, sentence, entity, kind in placed:
-        if kind in ("date", "number"):
-            continue
         contents[passage, entity] += 1 if sentence >= 0 else 8
         if sentence >= 0:
             mentions[sentence, entity] = 1
         elif kind == "title":
             mentions[[s for s, p in enumerate(of_passage) if p == passage], entity] = 1
 
-    def built(order: list[tuple[int, int, int, str]]) -> Matrices:
-        columns = list(zip(*order, strict=True)) or [(), (), (), ()]
-        p, s, x = (np.array(column, dtype=np.int64) for column in columns[:3])
-        return build_matrices(
-            p, s, x, np.array(columns[3], dtype="U8"), sentence_passage=np.array(of_passage), passages=4, entities=5
-        )
-
-    matrices = built(placed)
+    matrices = matrices_of(placed, of_passage, 5, range(4))
     assert (dense(matrices.mentions, 5) == mentions).all()
     assert (dense(matrices.mentioned_in, len(of_passage)) == mentions.T).all()
     assert (dense(matrices.contents, 5) == contents).all()
     assert (dense(matrices.contained_in, 4) == contents.T).all()
     assert (matrices.strengths == contents.sum(axis=0)).all()
-    again = built(placed[::-1])
+    again = matrices_of(placed[::-1], of_passage, 5, range(4))
     assert (again.contents.indices == matrices.contents.indices).all()
     assert (again.strengths == matrices.strengths).all()
 
 
 def test_a_subject_is_linked_to_its_sentences_up_to_the_next_one() -> None:
-    sentence_passage = np.array([0, 0, 0, 0, 1, 1])
-    passage, sentence, entity = np.array([0, 0, 0, 1]), np.array([0, 2, 1, 4]), np.array([0, 1, 2, 0])
-    kinds = np.array(["subject", "subject", "name", "subject"])
-    matrices = build_matrices(
-        passage, sentence, entity, kinds, sentence_passage=sentence_passage, passages=2, entities=3
-    )
+    mentions = [(0, 0, 0, "subject"), (0, 2, 1, "subject"), (0, 1, 2, "name"), (1, 4, 0, "subject")]
+    matrices = matrices_of(mentions, [0, 0, 0, 0, 1, 1], 3, range(2))
     linked = [matrices.mentioned_in.links(np.array([one]))[1].tolist() for one in range(3)]
     assert linked == [[0, 1, 4, 5], [2, 3], [1]]
     assert matrices.contents.counts is not None

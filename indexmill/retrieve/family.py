@@ -100,11 +100,11 @@ class ReaderFamily:
 
     retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. artifacts: beside those
     that every snapshot has, what is read, by name or the name's first part. packs: the schemas of the family's own
-    arrays, by artifact. answering: the way of answering with a
-    language model, called as ``indexmill.answer.base.Answering`` says. said: what the help of ``query`` says. tables:
-    those whose rows a diff counts, with what identifies a row. provides: what others use where the snapshot holds the
-    family, by a name that both know, called with ``Artifacts``. graphs: of GraphML, by the name of the file. forms: of
-    tables for other tools, modules with ``check``, ``SCHEMAS`` and ``tables``.
+    arrays, by artifact. answering: the way of answering with a language model, called as
+    ``indexmill.answer.base.Answering`` says. said: what the help of ``query`` says. tables: those whose rows a diff
+    counts, with what identifies a row. provides: what others use where the snapshot holds the family, by a name that
+    both know, called with ``Artifacts``. graphs: of GraphML, by the name of the file. forms: of tables for other tools,
+    modules with ``check``, ``SCHEMAS`` and ``tables``.
     """
 
     name: str
