@@ -25,8 +25,8 @@ from typing import Any
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.answer.evaluation import Asking, bill, evaluate_answers
 from indexmill.answer.scores import words
+from indexmill.evaluate.answers import Asking, bill, evaluate_answers
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.snapshot import Snapshot
 from tests.llm_rules import texts_of

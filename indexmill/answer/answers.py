@@ -18,9 +18,10 @@ from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.retrieve.base import check_k
 from indexmill.retrieve.budget import fitting
-from indexmill.retrieve.registry import answering
+from indexmill.retrieve.family import load
+from indexmill.retrieve.registry import METHODS
 
-__all__ = ["NOTHING_FOUND", "Searched", "answers", "contexts_of", "run_to_its_end", "within"]
+__all__ = ["NOTHING_FOUND", "Searched", "answering_of", "answers", "contexts_of", "run_to_its_end", "within"]
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question that no hit was found for."""
@@ -75,7 +76,7 @@ def answers(
     method = method or snapshot.default_method
     way: Answering | None = None
     if llm is not None:
-        way = answering(method, settings, None if prompts is None else Path(prompts))
+        way = answering_of(method, settings, None if prompts is None else Path(prompts))
     contexts = contexts_of(snapshot, questions, way, method, k, token_budget, parameters, **retrieval)
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
@@ -117,6 +118,14 @@ def answers(
         return await all_of(one(question.strip(), hits, turns) for question, hits in pairs)
 
     return run_to_its_end(all_of_them())
+
+
+def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
+    """How a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
+    if method not in METHODS:
+        raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
+    way: Answering = load(METHODS[method].answering)(settings, prompts)
+    return way
 
 
 def contexts_of(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from indexmill.answer.abstract import abstract_questions
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.base import Bill
-from indexmill.answer.evaluation import AnswerEvaluation, Asking, bill, evaluate_answers
-from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
 from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
 from indexmill.command.reranker import Reranking
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
+from indexmill.evaluate.abstract_questions import abstract_questions
+from indexmill.evaluate.answers import AnswerEvaluation, Asking, bill, evaluate_answers
+from indexmill.evaluate.judging import CRITERIA, Judgement, bill_of_judging, judge
 from indexmill.evaluate.recall import read_questions
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable

@@ -11,7 +11,7 @@ import click
 from indexmill.command.options import Options, candidate, common, opened
 from indexmill.command.same_as import listing, pairs
 from indexmill.errors import BadInput
-from indexmill.families.base import load
+from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
@@ -98,7 +98,7 @@ def command(
 def summary(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it.
 
-    Families that the snapshot holds add statistics under keys of their own (``indexmill.families.base.Statistics``).
+    Families that the snapshot holds add statistics under keys of their own (``indexmill.retrieve.family.Statistics``).
     """
     from indexmill.store.canonical import digest_of
 

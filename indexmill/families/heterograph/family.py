@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
+from indexmill.retrieve.family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
 
 __all__ = ["FAMILY"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
+from indexmill.retrieve.family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
 
 __all__ = ["FAMILY"]
 

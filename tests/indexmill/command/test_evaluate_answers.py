@@ -12,9 +12,9 @@ import pytest
 
 import indexmill
 from indexmill import BadInput, FamilyNotFound, Snapshot
-from indexmill.answer.abstract import USERS, abstract_questions, questions_of
-from indexmill.answer.evaluation import BATCH, Asking, bill, evaluate_answers
-from indexmill.answer.judging import CRITERIA, VERDICT, bill_of_judging, judge
+from indexmill.evaluate.abstract_questions import USERS, abstract_questions, questions_of
+from indexmill.evaluate.answers import BATCH, Asking, bill, evaluate_answers
+from indexmill.evaluate.judging import CRITERIA, VERDICT, bill_of_judging, judge
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm_errors import LlmForbidden
 from tests.indexmill.running import Run

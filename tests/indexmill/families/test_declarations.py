@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ import pytest
 import indexmill
 from indexmill.diff import compare
 from indexmill.errors import FamilyNotFound
-from indexmill.families.base import ReaderFamily, load
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking
+from indexmill.retrieve.family import ReaderFamily, load
 from indexmill.retrieve.registry import METHODS, families_of, provided
 from indexmill.store.manifest import Family
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
@@ -54,24 +53,6 @@ def test_no_other_part_of_the_reader_names_a_family(folder: Path) -> None:
     allowed = {ROOT / "indexmill/retrieve/registry.py", *(ROOT / "indexmill/store").rglob("*.py")}
     modules = set((ROOT / "indexmill").rglob("*.py")) - allowed - set(folder.rglob("*.py"))
     assert [path for path in sorted(modules) if folder.name in path.read_text(encoding="utf-8")] == []
-
-
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-
-
-@pytest.mark.parametrize("room", ["answer", "export", "families", "models", "retrieve", "store", "text"])
-def test_nothing_below_the_snapshot_knows_it(room: str) -> None:
-    knows = [
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "indexmill" / room).rglob("*.py")
-        if any(name.startswith("indexmill.snapshot") for name in _imports(path))
-    ]
-    assert knows == (["indexmill/answer/evaluation.py"] if room == "answer" else [])  # it stands above
 
 
 def test_the_registry_is_light() -> None:

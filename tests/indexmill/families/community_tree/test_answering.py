@@ -19,9 +19,9 @@ from indexmill import BadInput, ConfigurationError, Snapshot
 from indexmill.answer.answers import NOTHING_FOUND
 from indexmill.answer.asking import Ask, Patience
 from indexmill.answer.base import Said, context_tokens, prompt_tokens, text_tokens
-from indexmill.answer.evaluation import Asking, bill, evaluate_answers
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import Turns
+from indexmill.evaluate.answers import Asking, bill, evaluate_answers
 from indexmill.evaluate.recall import Question
 from indexmill.families.community_tree.answering import (
     NOT_TOLD,

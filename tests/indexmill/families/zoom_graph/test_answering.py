@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
-from indexmill.answer.answers import contexts_of
+from indexmill.answer.answers import answering_of, contexts_of
 from indexmill.answer.base import context_tokens
 from indexmill.command import main
 from indexmill.command.model import filtering_of
 from indexmill.errors import BadInput
 from indexmill.families.zoom_graph.answering import GAP, KeptSentences, kept_text
 from indexmill.hits import Hit
-from indexmill.retrieve.registry import answering
 from tests.corpora import documents
 from tests.indexmill.families.zoom_graph.test_search import built
 
@@ -93,7 +92,7 @@ def test_zoom_graph_answers_from_kept_sentences_and_cites_passages(store: Path) 
     with indexmill.open(store) as snapshot:
         row = snapshot.table("documents", ["title", "text"]).to_pylist()[0]
         question = f"Who met {row['title']}? {row['text'][:60]}"
-        way = answering("zoom_graph")
+        way = answering_of("zoom_graph")
         assert isinstance(way, KeptSentences)
         (hits,) = contexts_of(snapshot, [question], way, "zoom_graph", 5)
         plain = snapshot.retrieve(question, method="zoom_graph", k=5)

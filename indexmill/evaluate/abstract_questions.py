@@ -1,6 +1,6 @@
 """Questions about a collection as a whole, by a language model (ArchRAG, figure 8 in our words).
 
-They have no right answer, and are what two methods' answers are compared by (``indexmill.answer.judging``). As in the
+They have no right answer, and are what two methods' answers are compared by (``indexmill.evaluate.judging``). As in the
 paper the model is told what the collection is and sees nothing of it: five users, five tasks of each, five questions of
 each task.
 """

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.answer.answers import contexts_of
+from indexmill.answer.answers import answering_of, contexts_of
 from indexmill.answer.base import Answer, Bill
 from indexmill.answer.scores import Scores, scores_of
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM
-from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
@@ -202,7 +201,7 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
     names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     bills = {}
     for name in names:
-        way = answering(name, asking.settings.get(name), asking.prompts)
+        way = answering_of(name, asking.settings.get(name), asking.prompts)
         total = Bill(0, 0, 0)
         for batch in _batches(len(questions)):
             texts = [questions[i].question for i in batch]
