@@ -162,9 +162,9 @@ def test_nothing_of_titles_is_read_before_a_question_is_asked(store: Path) -> No
     publish(store)
     with indexmill.open(store) as snapshot:
         snapshot.retriever("dense")
-        assert not any(isinstance(key, tuple) and "titles/p0" in key for key in snapshot._made)
+        assert not any(isinstance(key, tuple) and "titles/p0" in key for key in snapshot._cache)
         snapshot.retrieve(QUESTION, method="dense")
-        assert ("arrays", "titles/p0") in snapshot._made
+        assert ("arrays", "titles/p0") in snapshot._cache
 
 
 @pytest.mark.parametrize("method", ["dense", "tri_graph", "lsh_tree", "fused"])
