@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "bill", "evaluate_answers"]
 
 BATCH = 64
-"""Questions answered at once: what is lost when a run is ended, and what is held in memory."""
+"""Questions answered at once: bounds what an interrupted run loses, and what memory holds."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method; parameters:
-    of retrieval, by method."""
+    """How questions are answered, as ``Snapshot.answer_batch`` takes it.
+
+    settings: of answering, by method. parameters: of retrieval, by method.
+    """
 
     llm: LLM
     k: int = 5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import indexmill
-from indexmill import BadInput, FamilyNotFound
+from indexmill import BadInput, FamilyNotFound, Snapshot
 from indexmill.evaluate.recall import Question, evaluate, read_questions
 from indexmill.results import recall
 from tests.indexmill.running import write_lines
@@ -80,13 +80,12 @@ def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
         read_questions(write_lines(tmp_path / "empty.jsonl"))
 
 
-def test_a_snapshot_is_evaluated_at_every_k_and_by_type(store: Path) -> None:
+def test_a_snapshot_is_evaluated_at_every_k_and_by_type(snapshot: Snapshot) -> None:
     questions = [
         Question("1", "Ada Venn paid for the bridge.", ("bridge", "gone"), "bridge"),
         Question("2", "Tallow is a town of lamps.", ("tallow",), "single"),
     ]
-    with indexmill.open(store) as snapshot:
-        found = evaluate(snapshot, questions, ks=(4, 1))
+    found = evaluate(snapshot, questions, ks=(4, 1))
     assert (found.version, found.gold_ids, found.unknown_gold_ids) == (1, 3, 1)
     result = found.methods["dense"].to_dict()
     assert result["recall@1"] == result["recall@4"] == 0.75
@@ -118,21 +117,19 @@ def test_an_empty_snapshot_misses_every_gold_document(tmp_path: Path) -> None:
     assert result.types == {"bridge": (1, {5: 0.0, 10: 0.0})}
 
 
-def test_the_clock_is_read_around_retrieval_and_encoding_apart(store: Path) -> None:
+def test_the_clock_is_read_around_retrieval_and_encoding_apart(snapshot: Snapshot) -> None:
     ticks = iter(range(100))
-    with indexmill.open(store) as snapshot:
-        found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], ["dense"], clock=lambda: float(next(ticks)))
+    found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], ["dense"], clock=lambda: float(next(ticks)))
     assert found.methods["dense"].milliseconds_per_question == 1000
     assert found.methods["dense"].encode_milliseconds_per_question == 1000
     assert next(ticks) == 4
 
 
-def test_what_cannot_be_evaluated_is_refused(store: Path) -> None:
+def test_what_cannot_be_evaluated_is_refused(snapshot: Snapshot) -> None:
     question = Question("1", "lamps", ("tallow",))
-    with indexmill.open(store) as snapshot:
-        with pytest.raises(BadInput, match="no questions"):
-            evaluate(snapshot, [])
-        with pytest.raises(BadInput, match="k is 0"):
-            evaluate(snapshot, [question], ks=(0,))
-        with pytest.raises(FamilyNotFound, match="tri_graph"):
-            evaluate(snapshot, [question], methods=["tri_graph"])
+    with pytest.raises(BadInput, match="no questions"):
+        evaluate(snapshot, [])
+    with pytest.raises(BadInput, match="k is 0"):
+        evaluate(snapshot, [question], ks=(0,))
+    with pytest.raises(FamilyNotFound, match="tri_graph"):
+        evaluate(snapshot, [question], methods=["tri_graph"])
