@@ -102,12 +102,12 @@ def print_table(snapshot: Snapshot, questions: Sequence[Question], llm: Any, k: 
         before = bill(snapshot, questions, [method], asking)[method]
         found = evaluate_answers(snapshot, questions, [method], asking).methods[method]
         count = len(questions)
-        read, written = found.input_tokens / count, found.output_tokens / count
+        calls, read, written = (number / count for number in found.billed)
         most = (before.input_tokens + before.output_tokens) / count
         scores = found.scores
         told = f"{'-':>9} {'-':>7}" if scores is None else f"{scores.accuracy:9.3f} {scores.f1:7.3f}"
         print(
-            f"{name:38} {found.calls / count:6.2f} {found.context_tokens / count:8.0f} {read:7.0f} {written:8.0f} "
+            f"{name:38} {calls:6.2f} {found.context_tokens / count:8.0f} {read:7.0f} {written:8.0f} "
             f"{read + written:7.0f} {most:15.0f} {told}"
         )
     print(f"{'ArchRAG, as the paper reports it':38} {'':6} {'':8} {'':7} {'':8} {PAPER:7}")

@@ -849,8 +849,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/snapshot.py",
-        "            with self._lock:\n                self._check_open()\n                made = self._made.get(key)\n",
-        "            if True:\n                self._check_open()\n                made = self._made.get(key)\n",
+        "            with self._lock:\n                self._check_open()\n                value = self._cache.get(key)\n",
+        "            if True:\n                self._check_open()\n                value = self._cache.get(key)\n",
         ("tests/indexmill/test_snapshot.py::test_what_many_threads_want_first_is_made_once_and_whole",),
     ),
     Mutant(

@@ -11,6 +11,7 @@ Importing this package is cheap: numpy, pyarrow and the models are loaded when t
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -78,11 +79,11 @@ def open(  # noqa: A001
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
-    processes: with more than one, so many helper processes are started, which answer batches of questions in place of
-    this one, and end with ``close``; where readers are processes already, leave it.
-    manifest: the SHA-256 that the manifest has to have, as ``indexmill show --json`` tells it; an exported folder or a
+    processes: with more than one, that many worker processes are started. They answer batches of questions instead of
+    this process, and end with ``close``. Leave it at 1 where the readers are separate processes already.
+    manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; an exported folder or a
     version with another one is refused before anything of it is parsed.
-    Raises SnapshotNotFound where there is no such store, version or alias, or its manifest is another one, and BadInput
+    Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
     for a version and an alias at once, less than one process, or a ``manifest`` that is no SHA-256.
     """
     with LOADING:
@@ -151,19 +152,13 @@ def open_reranker(
     return reranker.open_reranker(place, model, api_key_env=api_key_env, timeout_seconds=timeout_seconds)
 
 
-def __getattr__(name: str) -> Any:  # Hit and Snapshot pull in numpy and pyarrow: only when somebody asks for them
-    if name == "Answer":
-        from indexmill.answer.base import Answer
+_LAZY = {"Answer": "indexmill.answer.base", "Hit": "indexmill.hits", "Snapshot": "indexmill.snapshot"}
+"""Classes whose modules pull in numpy and pyarrow: imported only when somebody asks for them."""
 
-        return Answer
-    if name == "Hit":
-        from indexmill.hits import Hit
 
-        return Hit
-    if name == "Snapshot":
-        from indexmill.snapshot import Snapshot
-
-        return Snapshot
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

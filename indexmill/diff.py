@@ -1,20 +1,20 @@
-"""What changed between two snapshots, told from their manifests and from the tables of the shards that differ.
+"""What changed between two snapshots, from their manifests and the tables of the shards that differ.
 
     from indexmill.diff import diff
 
     changed = diff("store", a=6, b=7)
     changed.documents.added        # pyarrow.Array of ids
 
-Shards whose artifact has the same digest in both are not read. The others are compared a group at a time: a group is
-the shards of both that may hold the same rows, which are those whose labels begin alike. So memory holds the ids of one
-group, and of what changed.
+Shards whose artifact has the same digest in both are not read. The others are compared in groups: shards whose labels
+begin alike may hold the same rows. So memory holds the ids of one group and of what changed.
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents by id, in the order of the ids; each is in one of these alone."""
+    """Documents by id, in the order of the ids; each counts in one field alone."""
 
     added: pa.Array
     removed: pa.Array
@@ -90,7 +90,7 @@ class Difference:
     bytes_of: Mapping[str, Sizes]
     """By the first word of the artifacts' names: `documents`, `vectors`, `names`."""
     cost: Mapping[str, float]
-    """What the runs spent that published the versions after the older one, up to the newer one."""
+    """What the runs spent that published the versions after the older and up to the newer one."""
 
     def settings(self) -> dict[str, tuple[Any, Any]]:
         """The settings that differ, by their path: what a has, what b has; None where one has no such setting."""
@@ -106,16 +106,15 @@ class Difference:
 
     def families(self) -> dict[str, dict[str, Any]]:
         """Per family the counts of a and of b (None where it is missing), and the parameters that differ, by path."""
-        one, other = self.a.manifest.families, self.b.manifest.families
+        ours, theirs = self.a.manifest.families, self.b.manifest.families
+        pairs = {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})}
         return {
             name: {
-                "a": one[name].counts if name in one else None,
-                "b": other[name].counts if name in other else None,
-                "parameters": _differing(
-                    one[name].parameters if name in one else {}, other[name].parameters if name in other else {}
-                ),
+                "a": one and one.counts,
+                "b": other and other.counts,
+                "parameters": _differing(one.parameters if one else {}, other.parameters if other else {}),
             }
-            for name in sorted({*one, *other})
+            for name, (one, other) in pairs.items()
         }
 
     def to_json(self, limit: int = 10) -> dict[str, Any]:
@@ -147,12 +146,7 @@ class Difference:
                 "removed": list(self.entities.removed_names[:limit]),
             },
             "families": self.families(),
-            "bytes": {
-                "a": self.bytes.a,
-                "b": self.bytes.b,
-                "new": self.bytes.new,
-                "of": {name: {"a": one.a, "b": one.b, "new": one.new} for name, one in self.bytes_of.items()},
-            },
+            "bytes": {**asdict(self.bytes), "of": {name: asdict(one) for name, one in self.bytes_of.items()}},
             "cost": dict(self.cost),
             "settings": self.settings(),
             "models": self.models(),
@@ -209,33 +203,27 @@ def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
     sides = [{shard.name: shard for shard in snapshot.shards(table)} for snapshot in (a, b)]
     shared = {shard.digest for shard in sides[0].values()} & {shard.digest for shard in sides[1].values()}
     left, right = ({n: one for n, one in side.items() if one.digest not in shared} for side in sides)
-    root: str | None = None
-    group: list[str] = []
+    groups: list[list[str]] = []
     for name in sorted({*left, *right}):
-        if root is None or not name.startswith(root):
-            if group:
-                yield [left[n] for n in group if n in left], [right[n] for n in group if n in right]
-            root, group = name, []
-        group.append(name)
-    if group:
+        if groups and name.startswith(groups[-1][0]):
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    for group in groups:
         yield [left[n] for n in group if n in left], [right[n] for n in group if n in right]
 
 
-def _read(snapshot: Snapshot, shards: Sequence[Artifact], *columns: str) -> list[pa.Array]:
+def _read(snapshot: Snapshot, shards: Sequence[Artifact], *columns: str) -> pa.Table:
     """Columns of some shards, one after the other; empty texts where there is no shard."""
     tables = [read_table(snapshot.file(shard.name), shard, columns) for shard in shards]
-    if not tables:
-        return [pa.array([], pa.string()) for _ in columns]
-    table = pa.concat_tables(tables)
-    return [_array(table[column]) for column in columns]
+    return pa.concat_tables(tables) if tables else _no_rows(*columns)
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    chunks = column.combine_chunks()
-    return chunks if isinstance(chunks, pa.Array) else pa.concat_arrays(chunks.chunks)
+def _no_rows(*columns: str) -> pa.Table:
+    return pa.schema([(column, pa.string()) for column in columns]).empty_table()
 
 
-def _absent(ids: pa.Array, others: pa.Array) -> pa.Array:
+def _absent(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
     """Which ids are not among the others."""
     return pc.invert(pc.is_in(ids, value_set=others))
 
@@ -243,80 +231,60 @@ def _absent(ids: pa.Array, others: pa.Array) -> pa.Array:
 # Rows
 
 
+_HASHED = ("document_id", "content_hash")
+
+
 def _documents(a: Snapshot, b: Snapshot) -> Documents:
-    added, removed, changed = _Pairs(), _Pairs(), _Pairs()
+    gone, come, edited = [_no_rows(*_HASHED)], [_no_rows(*_HASHED)], [_no_rows(*_HASHED)]
     for left, right in _groups(a, b, "documents"):
-        ids, hashes = _read(a, left, "document_id", "content_hash")
-        new_ids, new_hashes = _read(b, right, "document_id", "content_hash")
-        at = pc.index_in(ids, value_set=new_ids)
-        stays = pc.is_valid(at)
-        removed.add(ids, hashes, pc.invert(stays))
-        added.add(new_ids, new_hashes, _absent(new_ids, ids))
-        before, after = hashes.filter(stays), new_hashes.take(at.drop_null())
-        changed.add(ids.filter(stays), after, pc.not_equal(before, after))
-    gone, come = removed.sorted(), added.sorted()
-    from_rows, to_rows = _moves(gone[1], come[1])
-    from_rest, to_rest = _rest(gone[0], from_rows), _rest(come[0], to_rows)
+        old, new = _read(a, left, *_HASHED), _read(b, right, *_HASHED)
+        at = pc.index_in(old["document_id"], value_set=new["document_id"])
+        gone.append(old.filter(pc.is_null(at)))
+        come.append(new.filter(_absent(new["document_id"], old["document_id"])))
+        before, after = old.filter(pc.is_valid(at)), new.take(at.drop_null())
+        edited.append(after.filter(pc.not_equal(before["content_hash"], after["content_hash"])))
+    removed, removed_hashes = _sorted(gone)
+    added, added_hashes = _sorted(come)
+    changed, _ = _sorted(edited)
+    from_rows, to_rows = _moves(removed_hashes, added_hashes)
+    from_rest, to_rest = _rest(removed, from_rows), _rest(added, to_rows)
     if len(from_rest) and len(to_rest):
         # A content hash covers the source, which of a renamed file is another: so the contents themselves are compared.
-        bodies = _bodies(a, b, gone[0].take(pa.array(from_rest))), _bodies(b, a, come[0].take(pa.array(to_rest)))
-        here, there = _moves(*bodies)
+        here, there = _moves(_bodies(a, b, removed.take(from_rest)), _bodies(b, a, added.take(to_rest)))
         from_rows = np.concatenate([from_rows, from_rest[here]])
         to_rows = np.concatenate([to_rows, to_rest[there]])
-    moved_to = come[0].take(pa.array(to_rows))
-    order = pc.sort_indices(moved_to)
-    changed_ids = changed.sorted()[0]
+    order = np.argsort(to_rows)
     return Documents(
-        added=come[0].take(pa.array(_rest(come[0], to_rows))),
-        removed=gone[0].take(pa.array(_rest(gone[0], from_rows))),
-        changed=changed_ids,
-        moved_from=gone[0].take(pa.array(from_rows)).take(order),
-        moved_to=moved_to.take(order),
-        unchanged=b.manifest.corpus.documents - len(come[0]) - len(changed_ids),
+        added=added.take(_rest(added, to_rows)),
+        removed=removed.take(_rest(removed, from_rows)),
+        changed=changed,
+        moved_from=removed.take(from_rows[order]),
+        moved_to=added.take(to_rows[order]),
+        unchanged=b.manifest.corpus.documents - len(added) - len(changed),
     )
 
 
-class _Pairs:
-    """Ids with their content hashes, gathered group by group."""
-
-    def __init__(self) -> None:
-        self._ids: list[pa.Array] = []
-        self._hashes: list[pa.Array] = []
-
-    def add(self, ids: pa.Array, hashes: pa.Array, chosen: pa.Array) -> None:
-        self._ids.append(ids.filter(chosen))
-        self._hashes.append(hashes.filter(chosen))
-
-    def sorted(self) -> tuple[pa.Array, pa.Array]:
-        """All of them, ordered by id."""
-        none = [pa.array([], pa.string())]
-        ids, hashes = pa.concat_arrays(self._ids or none), pa.concat_arrays(self._hashes or none)
-        order = pc.sort_indices(ids)
-        return ids.take(order), hashes.take(order)
+def _sorted(documents: list[pa.Table]) -> tuple[pa.Array, pa.Array]:
+    """The ids of some documents, in order, and their content hashes."""
+    table = pa.concat_tables(documents, promote_options="default").sort_by("document_id")
+    ids, hashes = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in _HASHED)
+    return ids, hashes
 
 
 def _moves(gone: pa.Array, come: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """The rows of both that have the same hash, pair by pair: the n-th of a hash here with the n-th there."""
-    rows, other_rows = (
-        np.flatnonzero(pc.is_in(hashes, value_set=others).to_numpy(zero_copy_only=False))
-        for hashes, others in ((gone, come), (come, gone))
-    )
-    both = pa.concat_arrays([gone.take(pa.array(rows)), come.take(pa.array(other_rows))]).dictionary_encode()
-    codes = both.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    most = len(codes) + 1
-    keys, other_keys = (part * most + _rank(part) for part in (codes[: len(rows)], codes[len(rows) :]))
-    _, here, there = np.intersect1d(keys, other_keys, assume_unique=True, return_indices=True)
-    return rows[here], other_rows[there]
+    at = pc.index_in(_numbered(gone), value_set=_numbered(come))
+    return np.flatnonzero(at.is_valid()), at.drop_null().to_numpy().astype(np.int64)
 
 
-def _rank(codes: np.ndarray) -> np.ndarray:
-    """How many of the same code come before each."""
+def _numbered(hashes: pa.Array) -> pa.Array:
+    """Each hash with the number of equal ones before it."""
+    codes = hashes.dictionary_encode().indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    ranks = np.empty(len(codes), np.int64)
-    ranks[order] = np.arange(len(codes)) - first
-    return ranks
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    return pc.binary_join_element_wise(hashes, pa.array(ranks).cast(pa.string()), " ")
 
 
 def _rest(ids: pa.Array, rows: np.ndarray) -> np.ndarray:
@@ -329,15 +297,14 @@ def _rest(ids: pa.Array, rows: np.ndarray) -> np.ndarray:
 def _bodies(snapshot: Snapshot, other: Snapshot, ids: pa.Array) -> pa.Array:
     """A digest of title, text and metadata for each of some documents in the snapshot's shards that the other lacks."""
     found: dict[str, str] = {}
-    columns = ("document_id", "title", "text", "metadata")
     for shards, _ in _groups(snapshot, other, "documents"):
         for shard in shards:
-            (held,) = _read(snapshot, [shard], "document_id")
-            chosen = pc.is_in(held, value_set=ids)
+            chosen = pc.is_in(_read(snapshot, [shard], "document_id")["document_id"], value_set=ids)
             if _count(chosen):
-                values = [column.filter(chosen).to_pylist() for column in _read(snapshot, [shard], *columns)]
-                for identity, *body in zip(*values, strict=True):
-                    found[identity] = digest_of(canonical_json(body))
+                columns = ("document_id", "title", "text", "metadata")
+                for row in _read(snapshot, [shard], *columns).filter(chosen).to_pylist():
+                    identity = row.pop("document_id")
+                    found[identity] = digest_of(canonical_json(row))
     return pa.array([found[identity] for identity in ids.to_pylist()], pa.string())
 
 
@@ -345,13 +312,13 @@ def _counted(a: Snapshot, b: Snapshot, table: str, column: str) -> tuple[int, in
     """How many ids of a table b has and a lacks, and the other way round."""
     added = removed = 0
     for left, right in _groups(a, b, table):
-        (ids,), (new_ids,) = _read(a, left, column), _read(b, right, column)
+        ids, new_ids = _read(a, left, column)[column], _read(b, right, column)[column]
         added += _count(_absent(new_ids, ids))
         removed += _count(_absent(ids, new_ids))
     return added, removed
 
 
-def _count(mask: pa.Array) -> int:
+def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
 
@@ -359,7 +326,9 @@ def _entities(a: Snapshot, b: Snapshot, names: int) -> Entities:
     counts = [0, 0]
     largest: list[list[tuple[int, str, str]]] = [[], []]
     for left, right in _groups(a, b, "entities"):
-        (ids,), (new_ids,) = _read(a, left, "entity_id"), _read(b, right, "entity_id")
+        ids, new_ids = (
+            _read(snapshot, shards, "entity_id")["entity_id"] for snapshot, shards in ((a, left), (b, right))
+        )
         for side, snapshot, shards, mask in (
             (0, b, right, _absent(new_ids, ids)),
             (1, a, left, _absent(ids, new_ids)),
@@ -373,11 +342,10 @@ def _entities(a: Snapshot, b: Snapshot, names: int) -> Entities:
 
 
 def _most_mentioned(
-    snapshot: Snapshot, shards: Sequence[Artifact], mask: pa.Array, names: int
+    snapshot: Snapshot, shards: Sequence[Artifact], mask: pa.ChunkedArray, names: int
 ) -> list[tuple[int, str, str]]:
     """Minus the mentions, the id and the surface of so many entities."""
-    columns = ["entity_id", "surface", "mentions"]
-    table = pa.table(dict(zip(columns, _read(snapshot, shards, *columns), strict=True))).filter(mask)
+    table = _read(snapshot, shards, "entity_id", "surface", "mentions").filter(mask)
     first = pc.select_k_unstable(table, k=names, sort_keys=[("mentions", "descending"), ("entity_id", "ascending")])
     return [(-row["mentions"], row["entity_id"], row["surface"]) for row in table.take(first).to_pylist()]
 
@@ -392,14 +360,11 @@ def _sizes(a: Sequence[Artifact], b: Sequence[Artifact]) -> Sizes:
 
 
 def _sizes_of(a: Manifest, b: Manifest) -> dict[str, Sizes]:
-    def parted(manifest: Manifest) -> dict[str, list[Artifact]]:
-        found: dict[str, list[Artifact]] = {}
+    sides = [defaultdict[str, list[Artifact]](list) for _ in (a, b)]
+    for side, manifest in zip(sides, (a, b), strict=True):
         for artifact in manifest.artifacts:
-            found.setdefault(artifact.name.partition("/")[0], []).append(artifact)
-        return found
-
-    one, other = parted(a), parted(b)
-    return {name: _sizes(one.get(name, []), other.get(name, [])) for name in sorted({*one, *other})}
+            side[artifact.name.partition("/")[0]].append(artifact)
+    return {name: _sizes(sides[0][name], sides[1][name]) for name in sorted({*sides[0], *sides[1]})}
 
 
 def _summed(refs: Sequence[Ref]) -> dict[str, float]:

@@ -15,7 +15,7 @@
     ├── GateRefused                     3   too many failures, quality or size below the bound
     ├── BudgetReached                   4   stopped cleanly, resumable
     └── LeaseLost                       5   another run holds the lease, or committed first
-        └── VersionWithdrawn            5   what this run published was not whole by then, and is withdrawn
+        └── VersionWithdrawn            5   the published version lost a part to another run, and is withdrawn
 
 A message names the path or key, what was found, what was expected, and what to do.
 """
@@ -90,10 +90,10 @@ class DiskFull(StoreNotWritable):
 
     @classmethod
     def of(cls, error: BaseException, where: object, what_to_do: str = "") -> DiskFull | None:
-        """What a full disk or quota means, None for any other error.
+        """The error for a full disk or quota; None for any other error.
 
-        where: the file or folder that was written; what is free there is told where it is a path. what_to_do: in
-        place of freeing space there and running again.
+        where: the file or folder that was written; for a path, the message says how much is free there. what_to_do: the
+        advice, instead of freeing space there and running again.
         """
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
@@ -104,7 +104,7 @@ class DiskFull(StoreNotWritable):
 
     @classmethod
     def of_any(cls, error: BaseException, *folders: Path) -> DiskFull | None:
-        """The same for an error of which only the folders are known that it may come from, if it names no file."""
+        """The same for an error that may name no file; ``folders`` are those that it may come from."""
         named = getattr(error, "filename", None)
         if named is not None:
             return cls.of(error, named)
@@ -161,4 +161,4 @@ class LeaseLost(IndexmillError):
 
 
 class VersionWithdrawn(LeaseLost):
-    """Another run removed, or may be removing, what a version needs that was published at that moment."""
+    """Another run removed, or may be removing, a part that the version just published needs."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-__all__ = ["WrongSettings", "allowed", "found", "mistakes", "unknown"]
+__all__ = ["WrongSettings", "allowed_values", "mistakes", "shown_value", "unknown_setting"]
 
 _LONGEST_SHOWN = 40
 _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNORECASE)
@@ -48,13 +48,13 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
     return [line for key, (node, errors) in by_key.items() for line in _lines(key, node, errors, schema)]
 
 
-def allowed(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """What a node of a JSON schema lets a setting be, in words; ``schema`` is the whole, which has its ``$defs``."""
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])
     if "anyOf" in node:
-        words = list(dict.fromkeys(allowed(branch, schema) for branch in node["anyOf"]))
+        words = list(dict.fromkeys(allowed_values(branch, schema) for branch in node["anyOf"]))
         return _or([word for word in words if word != "a whole number" or "a number" not in words])
     kind = node.get("type")
     if kind in ("integer", "number"):
@@ -70,7 +70,7 @@ def allowed(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return {"boolean": "true or false", "null": "null"}.get(str(kind), "something else")
 
 
-def found(value: object, key: str = "") -> str:
+def shown_value(value: object, key: str = "") -> str:
     """A value as a message shows it: short, and without what may be a secret."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
@@ -85,7 +85,7 @@ def found(value: object, key: str = "") -> str:
     return "a list" if isinstance(value, Sequence) else f"a {type(value).__name__}"
 
 
-def unknown(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
     """That there is no setting of a name, and which one may be meant: of the same section, else of another.
 
     elsewhere: the keys of all settings, with those of the sections above.
@@ -114,15 +114,15 @@ def _lines(
         yield f"{begin}{reason}"
     elif first["type"] in _UNKNOWN:
         siblings = _resolved(node, schema).get("properties", {})
-        yield f"{begin}{unknown(first['loc'][-1], siblings, _keys(schema, schema))}"
+        yield f"{begin}{unknown_setting(first['loc'][-1], siblings, _keys(schema, schema))}"
     elif first["type"] == "invalid_key" or first["loc"][-1:] == ("[key]",):
         above = key.rpartition(".")[0]
-        yield f"{above}{': ' if above else ''}names of settings are texts, found {found(first['input'])}"
+        yield f"{above}{': ' if above else ''}names of settings are texts, found {shown_value(first['input'])}"
     elif first["type"] == "missing":
-        yield f"{begin}has to be given: {allowed(node, schema)}"
+        yield f"{begin}has to be given: {allowed_values(node, schema)}"
     else:
         finite = "a finite number: " if first["type"] == "finite_number" else ""
-        yield f"{begin}expected {finite}{allowed(node, schema)}, found {found(first['input'], key)}"
+        yield f"{begin}expected {finite}{allowed_values(node, schema)}, found {shown_value(first['input'], key)}"
 
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})

@@ -12,15 +12,16 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from indexmill.errors import BadInput, DiskFull
+from indexmill.hits import Hit
 
 __all__ = [
     "NO_EVIDENCE",
     "FoundHit",
     "QuestionResult",
-    "found_in",
+    "evidence_documents",
     "ranks_of",
     "read_results",
     "recall",
@@ -29,13 +30,6 @@ __all__ = [
 
 NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
 """Kinds of hits whose documents do not count as found."""
-
-
-class _Finding(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def document_ids(self) -> tuple[str, ...]: ...
 
 
 class FoundHit(NamedTuple):
@@ -69,7 +63,7 @@ class QuestionResult:
     @property
     def documents(self) -> list[str]:
         """The distinct documents that were found, in their order."""
-        return found_in(self.hits)
+        return evidence_documents(self.hits)
 
     def missed(self, k: int) -> list[tuple[str, int | None]]:
         """The gold documents that are not among the first k, each with its rank."""
@@ -106,7 +100,7 @@ class QuestionResult:
         )
 
 
-def found_in(hits: Iterable[_Finding]) -> list[str]:
+def evidence_documents(hits: Iterable[Hit | FoundHit]) -> list[str]:
     """The distinct documents that hits are evidence of, in the order they are first met."""
     return list(dict.fromkeys(one for hit in hits if hit.kind not in NO_EVIDENCE for one in hit.document_ids))
 
@@ -138,9 +132,8 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
         Path(draft).chmod(0o666 & ~mask)  # as any file that is made here, and not the temporary one's 0600
         Path(draft).replace(target)
     except OSError as error:
-        if (full := DiskFull.of(error, target)) is not None:
-            raise full from error
-        raise BadInput(f"{path}: cannot write the results: {error.strerror or error}") from error
+        bad = BadInput(f"{path}: cannot write the results: {error.strerror or error}")
+        raise DiskFull.of(error, target) or bad from error
     finally:
         if draft is not None:
             Path(draft).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,17 +45,12 @@ if TYPE_CHECKING:
     from indexmill.store.folder import FolderReader
     from indexmill.store.packs import Pack
 
-__all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
+__all__ = ["Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 
 T = TypeVar("T")
 
-
-class Blobs(Protocol):
-    """Where a snapshot's artifacts lie as verified local files."""
-
-    def open_local(self, artifact: Artifact) -> Path:
-        """The artifact's file, its bytes checked on first use; raises CorruptBlob."""
-        ...
+_OpenLocal = Callable[[Artifact], Path]
+"""Gives the verified local file of an artifact; raises CorruptBlob."""
 
 
 @contextmanager
@@ -79,20 +74,20 @@ class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
     def __init__(
-        self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, pool: ReaderPool | None = None
+        self, path: Path, open_local: _OpenLocal, manifest: Manifest, ref: Ref | None, pool: ReaderPool | None = None
     ) -> None:
         self.path = path
         self.manifest = manifest
         self.ref = ref
         """The record that published it; None in an exported folder, and of a candidate."""
-        self._blobs = blobs
+        self._open_local = open_local
         self.pool = pool
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = Lock()
-        self._made: dict[str | tuple[str, ...], Any] = {}
+        self._cache: dict[str | tuple[str, ...], Any] = {}
         self._closed = False
-        self._taken: set[tuple[object, ...]] = set()
-        """The ways of retrieval that have been taken: modules are imported when one first is."""
+        self._used_ways: set[tuple[object, ...]] = set()
+        """The ways of retrieval that were used: the first use of each imports modules."""
 
     @property
     def version(self) -> int | None:
@@ -163,10 +158,10 @@ class Snapshot:
         Raises as ``retrieve`` does.
         """
         way = (method, explain, where is None, vectors is None, rerank is None)
-        with nullcontext() if way in self._taken else LOADING:
+        with nullcontext() if way in self._used_ways else LOADING:
             how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth)
             found = self._retrieve(questions, *how)
-        self._taken.add(way)
+        self._used_ways.add(way)
         return found
 
     def _retrieve(
@@ -406,7 +401,7 @@ class Snapshot:
 
     def file(self, name: str) -> Path:
         """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
-        return self._blobs.open_local(self.artifact(name))
+        return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> list[Vectors]:
         """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered one after the other."""
@@ -421,12 +416,8 @@ class Snapshot:
     @property
     def dimensions(self) -> int | None:
         """The length of a passage's vector; None where the snapshot holds no vectors."""
-        (length,) = self.once("dimensions", self._find_dimensions)
-        return length
-
-    def _find_dimensions(self) -> tuple[int | None]:
-        shards = self.vectors("vectors", "passages")
-        return (int(shards[0].shape[1]) if shards else None,)
+        shards = self.once("dimensions", lambda: self.vectors("vectors", "passages"))
+        return int(shards[0].shape[1]) if shards else None
 
     # Life
 
@@ -434,7 +425,7 @@ class Snapshot:
         """Let go of everything read; arrays handed out stay valid. Later calls raise StoreError."""
         with self._lock:
             self._closed = True
-            self._made.clear()
+            self._cache.clear()
         if self.pool is not None:
             self.pool.close()
 
@@ -451,15 +442,15 @@ class Snapshot:
 
     def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
         """What ``make`` returned the first time it was called for this key."""
-        made = self._made.get(key)
-        if made is None:
+        value = self._cache.get(key)
+        if value is None:
             with self._lock:
                 self._check_open()
-                made = self._made.get(key)
-                if made is None:
+                value = self._cache.get(key)
+                if value is None:
                     with LOADING, _sound(self.path, key if isinstance(key, str) else " ".join(key)):
-                        made = self._made[key] = make()
-        return cast(T, made)
+                        value = self._cache[key] = make()
+        return cast(T, value)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -487,7 +478,7 @@ def open_snapshot(
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest)
-        return Snapshot(where, exported, exported.manifest, None, _pool(processes, opening, where))
+        return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where))
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
@@ -500,7 +491,7 @@ def open_snapshot(
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
     pool = _pool(processes, opening, where, ref.version)
-    return Snapshot(where, _StoreBlobs(store, ref.version), found, ref, pool)
+    return Snapshot(where, partial(_open_blob, store, ref.version), found, ref, pool)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -516,7 +507,8 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
 
     store, where = FolderReader(path), Path(path)
     found = store.manifest(manifest)
-    return Snapshot(where, _StoreBlobs(store), found, None, _pool(processes, open_manifest, where, manifest))
+    pool = _pool(processes, open_manifest, where, manifest)
+    return Snapshot(where, partial(_open_blob, store, None), found, None, pool)
 
 
 def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> ReaderPool | None:
@@ -528,16 +520,11 @@ def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which:
     return ReaderPool(partial(opening, where.absolute(), *which), processes)
 
 
-class _StoreBlobs:
-    """The blobs of a store's version, found by their digest."""
-
-    def __init__(self, store: FolderReader, version: int | None = None) -> None:
-        self._store, self._version = store, version
-
-    def open_local(self, artifact: Artifact) -> Path:
-        try:
-            return self._store.blob_path_verified(artifact.digest, artifact.bytes)
-        except CorruptBlob:
-            if self._version is not None:  # it may have been removed while it was open, before this was first used
-                self._store.check_there(self._version)
-            raise
+def _open_blob(store: FolderReader, version: int | None, artifact: Artifact) -> Path:
+    """A blob of a store, found by its digest; raises CorruptBlob, or SnapshotNotFound where the version is gone."""
+    try:
+        return store.blob_path_verified(artifact.digest, artifact.bytes)
+    except CorruptBlob:
+        if version is not None:  # it may have been removed while it was open, before this was first used
+            store.check_there(version)
+        raise

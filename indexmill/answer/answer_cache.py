@@ -1,48 +1,41 @@
 """Answers of language models kept in a file, so that an evaluation that is run again pays for none of them twice.
 
-A line of the file is one answer that could be used, under the key of all that shapes it (``key_of``): the model and its
-parameters, the prompt, the schema and the longest answer. It holds no prompt. Lines are only ever added, each as soon
-as its answer came; one that was cut off when a run was ended counts for none.
+A line of the file holds one usable answer under the key of all that shapes it (``key_of``): the model and its
+parameters, the prompt, the schema and the length limit. It holds no prompt. Lines are only appended, each as soon as
+its answer arrives; a line that was cut off when a run ended is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import NamedTuple
 
 from indexmill.answer.asking import read_answer
+from indexmill.answer.base import Bill
 from indexmill.errors import BadInput, DiskFull, IndexmillError
 from indexmill.forks import Lock
 from indexmill.models.llm import LLM, Completion, LlmWrapper, Request, key_of
 from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json, strict_json
 
-__all__ = ["AnswerCache", "CachedLlm", "Savings"]
+__all__ = ["AnswerCache", "CachedLlm"]
 
 _FIELDS = {"input_tokens": int, "key": str, "model": str, "output_tokens": int, "text": str}
 _BEGINNING = b'{"input_tokens":'  # of every line
 
 
-class Savings(NamedTuple):
-    """What the file spared: calls that were not made, and the tokens that they were billed for when they were."""
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
 class AnswerCache:
-    """The answers in a file, which is made where there is none. Thread-safe.
+    """The answers in a file, which is created if it does not exist. Thread-safe.
 
-    Raises BadInput where it cannot be read and added to, or holds anything else, naming the line.
+    Raises BadInput if the file cannot be read and appended to, or for a line that is no answer.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.spared = Savings()
+        self.savings = Bill(0, 0, 0)
+        """The calls that were not made, and the tokens that they were billed for when they were."""
         self._lock = Lock()
-        self._held: dict[str, Completion] = {}
+        self._answers: dict[str, Completion] = {}
         try:
             with self.path.open("ab"):
                 pass  # before anything is paid for
@@ -55,22 +48,22 @@ class AnswerCache:
         self._apart = b"" if not data or data.endswith(b"\n") else b"\n"
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._answers)
 
-    def take(self, key: str) -> Completion | None:
-        """The answer of a key, if it is kept; counts it as spared."""
+    def get(self, key: str) -> Completion | None:
+        """The answer of a key, if there is one; counts it as saved."""
         with self._lock:
-            found = self._held.get(key)
+            found = self._answers.get(key)
             if found is not None:
                 more = (1, found.input_tokens, found.output_tokens)
-                self.spared = Savings(*map(sum, zip(self.spared, more, strict=True)))
+                self.savings = Bill(*map(sum, zip(self.savings, more, strict=True)))
             return found
 
-    def keep(self, key: str, completion: Completion) -> None:
+    def add(self, key: str, completion: Completion) -> None:
         """Add an answer, unless its key has one. Raises BadInput or DiskFull where the file cannot be written."""
         fields = {name: key if name == "key" else getattr(completion, name) for name in _FIELDS}
         with self._lock:
-            if key in self._held:
+            if key in self._answers:
                 return
             try:
                 with self.path.open("ab") as file:
@@ -78,7 +71,7 @@ class AnswerCache:
             except OSError as error:
                 raise self._unusable(error) from error
             self._apart = b""
-            self._held[key] = completion
+            self._answers[key] = completion
 
     def _read(self, where: str, line: bytes) -> None:
         try:
@@ -90,7 +83,7 @@ class AnswerCache:
         if not isinstance(fields, dict) or {name: type(value) for name, value in fields.items()} != _FIELDS:
             raise BadInput(f"{where}: is no kept answer; name a file that evaluate --answers made, or one that is new")
         key = fields.pop("key")
-        self._held.setdefault(key, Completion(finish_reason="stop", **fields))
+        self._answers.setdefault(key, Completion(finish_reason="stop", **fields))
 
     def _unusable(self, error: OSError) -> IndexmillError:
         bad = BadInput(f"{self.path}: answers cannot be kept there: {error.strerror or error}")
@@ -98,27 +91,27 @@ class AnswerCache:
 
 
 class CachedLlm(LlmWrapper[LLM]):
-    """A model that is asked only what is not kept; see ``LLM``.
+    """A model that is asked only for answers that the cache lacks; see ``LLM``.
 
-    The same request twice at a time is sent once. An answer that cannot be used is not kept; one that was repaired is
-    the answer to the request itself.
+    Equal requests at the same time are sent once. An unusable answer is not cached; a repaired one is cached as the
+    answer to the request itself.
     """
 
-    def __init__(self, llm: LLM, kept: AnswerCache) -> None:
+    def __init__(self, llm: LLM, cache: AnswerCache) -> None:
         super().__init__(llm)
-        self._kept = kept
-        self._asked: dict[tuple[int, str], asyncio.Event] = {}
+        self._cache = cache
+        self._under_way: dict[tuple[int, str], asyncio.Event] = {}
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
         """See ``LLM``; tokens of an answer that is kept are those that were billed for it then."""
         key = key_of(self.fingerprint, request)
         place = (id(asyncio.get_running_loop()), key)
-        while place in self._asked:
-            await self._asked[place].wait()
-        found = self._kept.take(key)
+        while place in self._under_way:
+            await self._under_way[place].wait()
+        found = self._cache.get(key)
         if found is not None:
             return found
-        self._asked[place] = asyncio.Event()
+        self._under_way[place] = asyncio.Event()
         try:
             completion = await self._llm.complete(request, correction)
             try:
@@ -126,7 +119,7 @@ class CachedLlm(LlmWrapper[LLM]):
             except BadAnswer:
                 pass
             else:
-                self._kept.keep(key, completion)
+                self._cache.add(key, completion)
             return completion
         finally:
-            self._asked.pop(place).set()
+            self._under_way.pop(place).set()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from indexmill.answer.asking import Ask, Patience
-from indexmill.answer.base import Answer, Answering, Said, context_tokens
+from indexmill.answer.base import Answer, Answering, Reply, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
@@ -21,7 +21,7 @@ from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 
-__all__ = ["NOTHING_FOUND", "Searched", "answering_of", "answers", "contexts_of", "run_to_its_end", "within"]
+__all__ = ["NOTHING_FOUND", "Searched", "answering_of", "answers", "contexts_of", "fit_to_budget", "run_coroutine"]
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question that no hit was found for."""
@@ -86,7 +86,7 @@ def answers(
         error = None
         try:
             if not hits:
-                said = Said(NOTHING_FOUND, False)
+                said = Reply(NOTHING_FOUND, False)
             elif ask is None or way is None:
                 said = await Quotation().answer(question, hits)
             else:
@@ -94,7 +94,7 @@ def answers(
         except LlmForbidden:
             raise
         except LlmError as caught:
-            said, error = Said("", False), caught.with_traceback(None)
+            said, error = Reply("", False), caught.with_traceback(None)
         read = tuple(hits) if said.read is None else said.read
         return Answer(
             text=said.text,
@@ -117,7 +117,15 @@ def answers(
         pairs = zip(questions, contexts, strict=True)
         return await all_of(one(question.strip(), hits, turns) for question, hits in pairs)
 
-    return run_to_its_end(all_of_them())
+    return run_coroutine(all_of_them())
+
+
+def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
+    """How a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
+    if method not in METHODS:
+        raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
+    way: Answering = load(METHODS[method].answering)(settings, prompts)
+    return way
 
 
 def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
@@ -148,10 +156,12 @@ def contexts_of(
     explain = way is not None and way.uses_explanations
     found = snapshot.retrieve_batch(questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval)
     tokens = context_tokens if way is None else way.tokens
-    return [within(hits, token_budget, tokens) for hits in found]
+    return [fit_to_budget(hits, token_budget, tokens) for hits in found]
 
 
-def within(hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens) -> list[Hit]:
+def fit_to_budget(
+    hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens
+) -> list[Hit]:
     """The hits that fit into the budget, the best first; one that does not is passed over for the next.
 
     count: the tokens that are read of a hit. Raises BadInput where there are hits and none fits.
@@ -168,23 +178,11 @@ def _check(name: str, number: object) -> None:
         raise BadInput(f"{name} is {number!r}; expected a whole number of at least 1")
 
 
-def run_to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """What a coroutine brings, also where this thread has an event loop at work, as in a notebook."""
+def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine and return its result, also where this thread runs an event loop already, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    came: list[_T | BaseException] = []
-
-    def apart() -> None:
-        try:
-            came.append(asyncio.run(work))
-        except BaseException as error:
-            came.append(error)
-
-    thread = threading.Thread(target=apart)
-    thread.start()
-    thread.join()
-    if isinstance(came[0], BaseException):
-        raise came[0]
-    return came[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

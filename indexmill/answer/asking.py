@@ -18,7 +18,7 @@ from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnusable
 from indexmill.models.readable import BadAnswer, value_of
 
-__all__ = ["Ask", "Patience", "asked_or_not", "read_answer"]
+__all__ = ["Ask", "Patience", "answer_or_error", "read_answer"]
 
 _FIRST_WAIT = (
     0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
@@ -113,7 +113,7 @@ class Ask:
         self.output_tokens += completion.output_tokens
 
 
-async def asked_or_not(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
+async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
     """The answer, or why there is none: what goes side by side is waited for whole, since it is billed whole.
 
     Raises LlmForbidden.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm import Request
     from indexmill.models.llm_errors import LlmError
 
-__all__ = ["Answer", "Answering", "Bill", "Said", "context_tokens", "prompt_tokens", "text_tokens"]
+__all__ = ["Answer", "Answering", "Bill", "Reply", "context_tokens", "prompt_tokens", "text_tokens"]
 
 _BYTES_PER_TOKEN = 8
 """At most, of any text: an encoder takes a run of letters in a script that it does not know for one token."""
@@ -72,7 +72,7 @@ class Answer:
         return fields
 
 
-class Said(NamedTuple):
+class Reply(NamedTuple):
     """What a way of answering brings: see ``Answer``. read: the hits that were read, best first; None for all."""
 
     text: str
@@ -83,7 +83,7 @@ class Said(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What answers take, before they are asked for; tokens as ``prompt_tokens`` estimates them."""
+    """What answers take: before they are asked for, as ``prompt_tokens`` estimates it, or as it was billed."""
 
     calls: int
     input_tokens: int
@@ -115,7 +115,7 @@ class Answering(Protocol):
         """What an answer from these hits, at least one, takes at most, but for repairs and calls that are lost."""
         ...
 
-    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
         """Answer a question from its hits, at least one, best first; raises what ``ask`` raises."""
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.answer.base import Bill, Said, context_tokens, prompt_tokens
+from indexmill.answer.base import Bill, Reply, context_tokens, prompt_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
@@ -65,10 +65,10 @@ class OnePrompt:
         """See ``Answering``."""
         return Bill(1, prompt_tokens(self.request(question, hits, max_output_tokens)), max_output_tokens)
 
-    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
         """See ``Answering``."""
         said = await ask(self.request(question, hits, ask.max_output_tokens))
-        return Said(said["answer"].strip(), said["found"], said["reasoning"].strip())
+        return Reply(said["answer"].strip(), said["found"], said["reasoning"].strip())
 
     def request(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Request:
         """What the model is asked."""

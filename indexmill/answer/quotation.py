@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from indexmill.answer.base import Said
+from indexmill.answer.base import Reply
 from indexmill.hits import Hit
 from indexmill.text.terms import COMMON, Analyser
 
@@ -29,7 +29,7 @@ class Quotation:
 
     uses_explanations = False
 
-    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Said:
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Reply:
         """See ``Answering``; found where the sentence, or its title, has a word of the question."""
         terms = Analyser().terms
         wanted = frozenset(terms(question))
@@ -40,11 +40,11 @@ class Quotation:
             for sentence in _sentences(hit.text)
         ]
         if not sentences:
-            return Said("", False)
+            return Reply("", False)
         spread = Counter(term for _, shared in sentences for term in shared)
         weights = [sum(math.log1p(len(sentences) / spread[term]) for term in sorted(shared)) for _, shared in sentences]
         best = weights.index(max(weights))
-        return Said(sentences[best][0], weights[best] > 0)
+        return Reply(sentences[best][0], weights[best] > 0)
 
 
 def _sentences(text: str) -> Iterator[str]:

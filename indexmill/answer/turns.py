@@ -1,7 +1,7 @@
-"""Calls of a batch side by side: so many at a time, and none that is under way is left alone.
+"""Concurrent calls of a batch: a limited number at a time, and none that was sent is abandoned.
 
-What was sent is billed, whether or not anybody waits for its answer. So where one call shows that no other will be
-answered, the others are not begun, those under way come to their end, and only then is the error raised.
+A call that was sent is billed, whether or not anybody waits for its answer. So when one call shows that no other will
+be answered, no further call begins, those under way finish, and only then is the error raised.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 class Turns:
     """The turns of all calls of a batch, ``most`` at a time.
 
-    Ends with the first call that raises LlmForbidden, or an error that is none of the model's, such as a file of
-    answers that cannot be written: whoever still waits for a turn is raised the same.
+    The first call that raises LlmForbidden, or an error that is not the model's, such as an answer cache that cannot be
+    written, ends the batch: calls that still wait for a turn raise the same error.
     """
 
     def __init__(self, most: int) -> None:
@@ -49,7 +49,7 @@ class Turns:
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """What some pieces of work bring, in their order; the first error of one is raised when all have ended."""
+    """The results of several awaitables, in their order; the first error is raised once all have ended."""
     begun = [asyncio.ensure_future(one) for one in work]
     await asyncio.gather(*begun, return_exceptions=True)
     return [one.result() for one in begun]

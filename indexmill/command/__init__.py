@@ -29,34 +29,34 @@ __all__ = ["cli", "main", "run"]
 
 _READER = {
     "answer": "Answer a question from the index, by a language model or with a quotation.",
-    "diff": "What changed between two versions: documents, passages, entities, sizes, settings.",
-    "evaluate": "Evidence recall of retrieval methods on a set of questions.",
+    "diff": "Show what changed between two versions: documents, passages, entities, sizes, settings.",
+    "evaluate": "Measure how well retrieval methods find known evidence.",
     "query": "Retrieve the passages that answer a question.",
-    "show": "What a snapshot holds: its families, their parameters, its artifacts.",
+    "show": "Show what a snapshot holds: its families, their parameters, its artifacts.",
     "snapshots": "List the versions of the index.",
     "verify": "Check every byte of a snapshot against its digest.",
 }
 
 _PIPELINE = {
-    "backfill": "The work of build in waves, for a large corpus; stop and start it as you like.",
-    "batches": "What an endpoint is answering in batches; end one.",
+    "backfill": "Build the index of a large corpus in waves; stop and resume as you like.",
+    "batches": "List the batches that an endpoint is answering, or cancel one.",
     "build": "Bring the index up to date with the corpus and publish it.",
-    "config": "Every setting, its value and where it comes from; without secrets.",
+    "config": "Show every setting, its value and where it comes from, without secrets.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "forget": "Remove documents for good, from every version.",
     "gc": "Remove what no kept version needs.",
     "init": "Write a configuration file and a small sample corpus.",
     "promote": "Point an alias, such as prod, to a version.",
     "publish": "Publish by hand what a gate refused.",
-    "ledger": "The answers of language models that were paid for: count, hand over, take in.",
-    "plan": "What the next build would do and cost; touches nothing.",
-    "quarantine": "What was refused, and why: rows of the corpus, prompts.",
-    "repair": "Restore what is damaged from copies, or leave it for a build to make again.",
+    "ledger": "Count, export or import the answers of language models that were paid for.",
+    "plan": "Show what the next build would do and cost; changes nothing.",
+    "quarantine": "List what was refused and why: rows of the corpus, prompts.",
+    "repair": "Restore damaged files from copies, or let a build compute them again.",
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
-    "runs": "The runs of the pipeline and how they ended.",
-    "schedule": "Run the build by a schedule, on this machine.",
-    "status": "How fresh the index is, for people and monitors.",
+    "runs": "List the runs of the pipeline and how they ended.",
+    "schedule": "Run the build on a schedule, on this machine.",
+    "status": "Show how fresh the index is, for people and monitors.",
 }
 
 
@@ -68,7 +68,8 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _READER:
-            return _command(importlib.import_module(f"indexmill.command.{cmd_name}").command)
+            command: click.Command = importlib.import_module(f"indexmill.command.{cmd_name}").command
+            return command
         if cmd_name in _PIPELINE:
             return _pipeline_command(cmd_name) or _absent(cmd_name)
         return None
@@ -93,12 +94,6 @@ class _Lazy(click.Group):
                 formatter.write_dl(sorted(commands.items()))
 
 
-def _command(found: object) -> click.Command:
-    if not isinstance(found, click.Command):
-        raise TypeError(f"{found!r} is no click command")
-    return found
-
-
 def _pipeline_command(name: str) -> click.Command | None:
     """One of the application's commands, None where the application is not there."""
     try:
@@ -106,7 +101,8 @@ def _pipeline_command(name: str) -> click.Command | None:
             return None
     except ModuleNotFoundError:
         return None
-    return _command(importlib.import_module(f"flows.command.{name}").command)
+    command: click.Command = importlib.import_module(f"flows.command.{name}").command
+    return command
 
 
 def _absent(name: str) -> click.Command:

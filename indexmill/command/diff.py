@@ -23,18 +23,18 @@ __all__ = ["command"]
 )
 @common
 def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
-    """What changed from version A to version B.
+    """Show what changed from version A to version B.
 
-    B is the newest by default, A the version before B. Both may be numbers, aliases or `newest`: `indexmill diff prod`
-    tells what the serving team gets when prod is moved to the newest.
+    By default, B is the newest version and A the one before B. Both may be numbers, aliases or `newest`: `indexmill
+    diff prod` shows what readers of prod get when it moves to the newest version.
 
-    Documents are added, removed, changed (the same id, another content) or moved (the same title, text and metadata
-    under another id, as of a renamed file), each counted once. Then passages, entities, summaries, communities,
-    attributes, high-level elements and what was extracted, the counts of every index family, the bytes of B that A does
-    not share, what the runs from A to B spent, and the settings, models and library versions that differ. Only the
-    shards that differ are read.
+    Each document counts once: as added, removed, changed (the same id, other content) or moved (the same title, text
+    and metadata under another id, such as a renamed file). The rest of the list: passages, entities, summaries,
+    communities, attributes, high-level elements and extracted relations; the counts of every index family; the bytes of
+    B that A does not share; what the runs from A to B spent; and the settings, models and library versions that differ.
+    Only the shards that differ are read.
 
-    Exit code 0 whether or not anything differs; `"equal"` of --json tells.
+    The exit code is 0 whether or not anything differs; see `"equal"` in --json.
     """
     from indexmill.command.versions import version_of
     from indexmill.diff import diff

@@ -7,20 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from indexmill.command.model import asking, filtering
-from indexmill.command.options import (
-    Options,
-    candidate,
-    common,
-    filtered,
-    numbers,
-    opened,
-    parameters_by_method,
-    pinned,
-    settable,
-)
-from indexmill.command.reranker import reranking, reranking_of
+from indexmill.command.model import answering_options, asking
+from indexmill.command.options import Options, common, numbers, parameters_by_method
+from indexmill.command.retrieval import reranking_of, retrieving
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
 from indexmill.retrieve.family import load
@@ -40,14 +31,14 @@ __all__ = ["command", "record_weights"]
     "--method",
     "-m",
     metavar="NAMES",
-    help="Methods, separated by commas; all that the snapshot holds by default, with --answer the best of them.",
+    help="Methods, separated by commas; by default all that the snapshot holds, with --answer the best of them.",
 )
 @click.option(
     "-k",
     "--k",
     "ks",
     metavar="NUMBERS",
-    help="Where recall is taken, 5,10 by default; with --answer and --judge how many hits are read, 5 by default.",
+    help="Measure recall at these depths, 5,10 by default; with --answer and --judge: read so many hits, 5 by default.",
 )
 @click.option(
     "--fit",
@@ -63,37 +54,37 @@ __all__ = ["command", "record_weights"]
 @click.option(
     "--make-questions",
     metavar="DESCRIPTION",
-    help="Have a language model write questions for --judge into QUESTIONS, about a collection that is so described.",
+    help="Have a language model write questions for --judge, about a collection with this description, into QUESTIONS.",
 )
-@click.option("--judge-model", metavar="NAME", help="The model that says so; by default the one that answers.")
+@click.option("--judge-model", metavar="NAME", help="The model that judges; by default the one that answers.")
 @asking
 @click.option(
     "--max-questions", metavar="N", type=click.IntRange(min=1), help="With --answer and --judge: the first N questions."
 )
-@click.option("--dry-run", is_flag=True, help="With --answer and --judge: say what it would take, and ask no model.")
+@click.option("--dry-run", is_flag=True, help="With --answer and --judge: show calls, tokens and cost; ask no model.")
 @click.option(
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="With --answer and --judge: read hits of T tokens at most.",
+    help="With --answer and --judge: let the model read hits of T tokens at most.",
 )
-@filtering
+@answering_options
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
-    help="With --answer and --judge: calls in flight at a time, 8 by default.",
+    help="With --answer and --judge: calls in flight at once, 8 by default.",
 )
 @click.option(
     "--answers",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="With --answer and --judge: keep the model's answers in FILE, and ask for none that is there already.",
+    help="With --answer and --judge: keep the model's answers in FILE, and do not ask for those already there.",
 )
 @click.option(
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a line of JSON for every method and question: gold ranks, recall, hits and time.",
+    help="Write a JSON line for every method and question: ranks of the gold documents, recall, hits and time.",
 )
 @click.option(
     "--misses",
@@ -101,19 +92,15 @@ __all__ = ["command", "record_weights"]
     is_flag=False,
     flag_value=10,
     type=click.IntRange(min=1),
-    help="Show questions whose evidence is missed, at most N of each method, 10 by default, and what is found instead.",
+    help="Show questions with missed evidence, at most N for each method, 10 by default, and what was found instead.",
 )
 @click.option(
     "--processes",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Retrieve in so many processes, such as one for each core; in one by default.",
+    help="Retrieve in N processes, such as one for each core; in one by default.",
 )
-@reranking
-@settable
-@filtered
-@candidate
-@pinned
+@retrieving
 @common
 def command(
     options: Options,
@@ -123,72 +110,49 @@ def command(
     processes: int | None,
     output: Path | None,
     misses: int | None,
+    make_questions: str | None,
+    judge: str | None,
     fit: bool,
     answer: bool,
-    judge: str | None,
-    make_questions: str | None,
-    rerank: str | None,
-    rerank_model: str | None,
-    rerank_depth: int | None,
-    settings: tuple[str, ...],
-    where: tuple[str, ...],
-    version: str | None,
-    alias: str | None,
-    run: str | None,
     **answering: Any,
 ) -> None:
-    """How well retrieval methods do on the QUESTIONS of a JSON Lines file.
+    """Measure how well retrieval methods find known evidence, on the QUESTIONS of a JSON Lines file.
 
     A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that hold
-    the evidence. Recall@k is the part of them among the first k distinct documents, averaged over the questions.
+    the evidence. Recall@k is the share of them among the first k distinct documents, averaged over the questions.
 
-    --output results.jsonl keeps what every method found for every question, so that a table of any kind can be made of
-    it later. --misses shows where evidence is missed: what ranks above it often says why.
+    --output results.jsonl keeps what every method found for every question, from which any table can be made later.
+    --misses shows where evidence is missed: what ranks above it often says why.
 
-    A setting is tried with --set before it is published: `--method dense --set title=0.1`, of several methods `--set
+    Try a setting with --set before you publish it: `--method dense --set title=0.1`, or, for several methods, `--set
     dense.title=0.1 --set fused.pool=100`. Choose it on other questions than those that prove it.
 
-    With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. Those that do no
-    worse there go into the configuration file, and with the next build into the snapshot.
+    With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. If they do no
+    worse there, they are written into the configuration file, and the next build publishes them.
 
-    With --answer, the language model of the configuration, or --model, answers the questions. Each answer is held
-    against "answer", a text or a list of texts any of which is right: whether that stands in it (accuracy), the part of
-    its words that do (recall), exact match and F1. Each question is paid for each time: see --dry-run first, and
-    --answers FILE, from which a run that was ended goes on.
+    With --answer, the language model of the configuration, or --model, answers the questions. Each answer is compared
+    with "answer", a text or a list of texts any of which is right: whether the answer contains it (accuracy), the share
+    of its words that the answer contains (recall), exact match and F1. Every run pays for every question: see --dry-run
+    first, and --answers FILE, from which an interrupted run continues.
 
     With --judge A,B, the model answers by both methods and says which answer covers more, is richer, helps more, and is
     clearer. Neither gold_ids nor "answer" is needed, and --make-questions writes such questions.
     """
-    if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
-        raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
-    reranker = {"--rerank": rerank, "--rerank-model": rerank_model, "--rerank-depth": rerank_depth}
-    unread: dict[str, object] = {"--method": method, "--where": where, "--set": settings, **reranker} if fit else {}
-    if make_questions is not None:
-        unread = {"--method": method, "-k": ks, "--where": where, "--set": settings}
-        unread |= {"--snapshot": version, "--alias": alias, "--run": run, **reranker}
-    if fit or answer or judge is not None or make_questions is not None:
-        unread |= {"--processes": processes, "--output": output, "--misses": misses}
-    if named := sorted(name for name, value in unread.items() if value):
-        does = "--fit" if fit else "--answer" if answer else "--judge" if judge is not None else "--make-questions"
-        raise BadInput(f"{', '.join(named)}: {does} does not take that")
-    if make_questions is not None:
+    mode = _mode(click.get_current_context())
+    if mode == "make_questions" and make_questions is not None:
         from indexmill.command.evaluate_answers import make_questions_of
 
-        make_questions_of(options, make_questions, questions, **answering)
+        make_questions_of(options, make_questions, questions, answering["max_questions"])
         return
-    by = reranking_of(rerank, rerank_model, rerank_depth)
-    if answer or judge is not None:
+    by = reranking_of(options)
+    if mode in ("answer", "judge"):
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
-        snapshot = opened(options, version, alias, run)
-        depth = "5" if ks is None else ks
-        evaluate_answers_of(options, snapshot, run, questions, method, judge, depth, where, settings, by, **answering)
+        evaluate_answers_of(options, questions, method, judge, "5" if ks is None else ks, by, **answering)
         return
-    if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
-        raise BadInput(f"{', '.join(named)}: without --answer or --judge no question is answered")
     ks = "5,10" if ks is None else ks
-    if fit:
-        _fit(options, questions, ks, version, alias, run)
+    if mode == "fit":
+        _fit(options, questions, ks)
         return
     from indexmill.command.misses import misses_of, shown_misses, titles_of
     from indexmill.evaluate.recall import evaluate, read_questions
@@ -198,18 +162,17 @@ def command(
     asked = read_questions(questions)
     if output is not None and not output.parent.is_dir():
         raise BadInput(f"--output {output}: there is no folder {output.parent}")
-    with opened(options, version, alias, run, processes or 1) as snapshot:
-        given = parameters_by_method(settings, list(dict.fromkeys(methods or snapshot.methods)))
-        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None, parameters=given, **by._asdict())
+    with options.open_snapshot(processes or 1) as snapshot:
+        given = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
+        where = options.where or None
+        found = evaluate(snapshot, asked, methods, numbers(ks), where=where, parameters=given, **by._asdict())
         titles = {} if misses is None else titles_of(snapshot)
     if output is not None:
         write_results(output, (one for result in found.methods.values() for one in result.each))
     depths = sorted({k for result in found.methods.values() for k in result.recall})
-    missed = {
-        name: misses_of(result.each, depths[0], misses, titles)
-        for name, result in found.methods.items()
-        if misses is not None
-    }
+    missed = {}
+    if misses is not None:
+        missed = {name: misses_of(one.each, depths[0], misses, titles) for name, one in found.methods.items()}
     if options.json:
         more: dict[str, Any] = {"parameters": given} if given else {}
         more |= {"output": str(output)} if output is not None else {}
@@ -225,9 +188,7 @@ def command(
         ]
         for name, result in found.methods.items()
     ]
-    unnumbered = "exported snapshot" if run is None else f"candidate of run {run}"
-    which = unnumbered if found.version is None else f"version {found.version}"
-    click.echo(f"{counted(len(asked), 'question')}, {which}\n")
+    click.echo(f"{counted(len(asked), 'question')}, {options.snapshot_name(found.version)}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
     if by_type := _types_table(found.methods, depths):
         click.echo("\n" + by_type)
@@ -239,6 +200,41 @@ def command(
     if found.unknown_gold_ids:
         of = counted(found.gold_ids, "gold document")
         click.echo(f"{found.unknown_gold_ids} of {of} are not in the snapshot", err=True)
+
+
+_SNAPSHOT = {"version", "alias", "run", "manifest"}
+_RETRIEVAL = {"method", "where", "settings", "rerank", "rerank_model", "rerank_depth"}
+_RECALL = {"processes", "output", "misses"}
+_MODEL = {"model", "base_url", "api_key_env", "max_output_tokens", "max_questions"}
+_ANSWERING = {
+    *("judge_model", "dry_run", "token_budget", "concurrency", "answers"),
+    *(one.parameter for family in METHODS.values() for one in family.answering_options),
+}
+_REFUSED = {
+    "recall": _MODEL | _ANSWERING,
+    "fit": _RETRIEVAL | _RECALL | _MODEL | _ANSWERING,
+    "answer": _RECALL | {"judge_model"},
+    "judge": _RECALL | {"method"},
+    "make_questions": _SNAPSHOT | _RETRIEVAL | _RECALL | _ANSWERING | {"ks"},
+}
+"""The parameters that have no meaning, by what the command does: the option that says so, or recall."""
+
+
+def _mode(ctx: click.Context) -> str:
+    """What the command does; raises BadInput for options that have no meaning for that, or several of them."""
+    given = {
+        one.name: one.opts[0]
+        for one in ctx.command.params
+        if one.name and ctx.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
+    }
+    modes = [name for name in _REFUSED if name in given]
+    if len(modes) > 1:
+        raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
+    mode = modes[0] if modes else "recall"
+    if refused := sorted(given[name] for name in given.keys() & _REFUSED[mode]):
+        why = f"{given[mode]} does not take that" if modes else "without --answer or --judge no question is answered"
+        raise BadInput(f"{', '.join(refused)}: {why}")
+    return mode
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
@@ -254,11 +250,11 @@ def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> 
     return table(["type", "questions", "method", *(f"recall@{k}" for k in depths)], rows)
 
 
-def _fit(options: Options, questions: Path, ks: str, version: str | None, alias: str | None, run: str | None) -> None:
+def _fit(options: Options, questions: Path, ks: str) -> None:
     from indexmill.evaluate.fit import fit
     from indexmill.evaluate.recall import read_questions
 
-    with opened(options, version, alias, run) as snapshot:
+    with options.open_snapshot() as snapshot:
         found = fit(snapshot, read_questions(questions), numbers(ks))
     recorded = None
     if found.better:
@@ -307,7 +303,6 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
             yaml.dump(content, file)
         draft.replace(path)
     except (OSError, AttributeError, ValueError, yaml_errors.YAMLError) as error:
-        if (full := DiskFull.of(error, path)) is not None:
-            raise full from error
-        raise ConfigurationError(f"{path}: the weights cannot be recorded: {error}") from error
+        bad = ConfigurationError(f"{path}: the weights cannot be recorded: {error}")
+        raise DiskFull.of(error, path) or bad from error
     return path

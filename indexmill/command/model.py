@@ -8,72 +8,80 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, anchored
+from indexmill.command.options import Options, anchored, kept_option, together
 from indexmill.errors import BadInput
+from indexmill.models.endpoint import Endpoint
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
+from indexmill.retrieve.family import AnsweringOption
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line
 
-__all__ = ["asking", "filtering", "filtering_of", "model_of", "prompts_of"]
+__all__ = ["answering_options", "answering_settings", "asking", "model_of", "prompts_of"]
 
 _KEYS = ("api_key_env", "api_key_file", "token_provider")
 
 
-def asking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--model``, ``--base-url`` and ``--api-key-env``, which ``model_of`` takes, and ``--max-output-tokens``."""
-    for option in (
-        click.option(
-            "--max-output-tokens",
-            metavar="T",
-            type=click.IntRange(min=1),
-            help="An answer of the model has T tokens at most, its reasoning included; more where it is cut off.",
-        ),
-        click.option(
-            "--api-key-env", metavar="NAME", help="The environment variable that holds the key; OPENAI_API_KEY."
-        ),
-        click.option(
-            "--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default."
-        ),
-        click.option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
-    ):
-        function = option(function)
-    return function
+asking = together(
+    kept_option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
+    kept_option(
+        "--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default."
+    ),
+    kept_option(
+        "--api-key-env",
+        metavar="NAME",
+        help="The environment variable that holds the key, OPENAI_API_KEY by default.",
+    ),
+    kept_option(
+        "--max-output-tokens",
+        metavar="T",
+        type=click.IntRange(min=1),
+        help="Limit each answer of the model to T tokens, its reasoning included; raise it if answers are cut off.",
+    ),
+)
+"""Adds the options of the model, which ``model_of`` reads, and ``--max-output-tokens``."""
 
 
-def filtering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that methods declare for their ways of answering, which ``filtering_of`` takes."""
-    for family in METHODS.values():
-        for option in reversed(family.answering_options):
-            settings: dict[str, Any] = {"is_flag": True}
-            if option.metavar is not None:
-                settings = {"metavar": option.metavar, "type": click.IntRange(min=1)}
-            function = click.option(option.name, help=f"Of {family.name}: {option.help}", **settings)(function)
-    return function
+def _option_of(method: str, option: AnsweringOption) -> Callable[[Any], Any]:
+    kind: dict[str, Any] = {"is_flag": True}
+    if option.metavar is not None:
+        kind = {"metavar": option.metavar, "type": click.IntRange(min=1)}
+    return click.option(option.name, help=f"Of {method}: {option.help}", **kind)
 
 
-def filtering_of(methods: Sequence[str], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
+answering_options = together(
+    *(_option_of(one.name, option) for one in METHODS.values() for option in one.answering_options)
+)
+"""Adds the options that methods declare for their ways of answering, which ``answering_settings`` takes."""
+
+
+def answering_settings(methods: Sequence[str], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """The settings of answering by method, from the options' values by the name of their parameter.
 
     Raises BadInput where none of the methods takes those that are given.
     """
     found: dict[str, dict[str, object]] = {}
     for family in METHODS.values():
-        values = {one: given[one.name.removeprefix("--").replace("-", "_")] for one in family.answering_options}
+        values = {one: given[one.parameter] for one in family.answering_options}
         chosen = {option: value for option, value in values.items() if value}
-        if chosen and family.name not in methods:
+        if not chosen:
+            continue
+        if family.name not in methods:
             named = " and ".join(option.name for option in chosen)
             raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method {family.name}")
-        if chosen:
-            found[family.name] = {one.setting: one.value if one.metavar is None else its for one, its in chosen.items()}
+        found[family.name] = {one.setting: one.value if one.metavar is None else its for one, its in chosen.items()}
     return found
 
 
-def model_of(options: Options, model: str | None, base_url: str | None, api_key_env: str | None) -> OpenAiLlm | None:
+def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
     """The model of the options, else of the configuration file; None where neither names one.
 
-    Tells on standard error what is unwise about its key.
+    model: in place of ``--model``. Warns on standard error of what is unwise about its key.
     """
-    named = {"model": model, "base_url": base_url, "api_key_env": api_key_env}
+    named = {
+        "model": model or options.model,
+        "base_url": options.base_url,
+        "api_key_env": options.api_key_env,
+    }
     given = {name: value for name, value in named.items() if value is not None}
     section, folder = options.section("llm")
     if "model" not in given and section.get("backend") != "openai":
@@ -88,8 +96,6 @@ def model_of(options: Options, model: str | None, base_url: str | None, api_key_
             settings[name] = Path(anchored(settings[name], folder))
     if "api_key_env" in given:
         settings |= {"api_key_file": None, "token_provider": None}
-    from indexmill.models.endpoint import Endpoint
-
     llm = open_llm(Endpoint.of(settings))
     for caution in llm.keys.cautions(llm.base_url):
         click.echo(one_line(f"caution: {caution}"), err=True)

@@ -4,7 +4,8 @@
     @common
     def query(options: Options) -> None: ...
 
-The options stand before or after the command's name; what stands after it wins.
+They may stand before or after the command's name; what stands after it wins. Options that only some commands share
+(``candidate``, ``pinned``, and those of ``retrieval.py`` and ``model.py``) fill the same object.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ __all__ = [
     "anchored",
     "candidate",
     "common",
-    "filtered",
+    "kept_argument",
+    "kept_option",
     "numbers",
-    "opened",
     "parameters_by_method",
     "pinned",
-    "settable",
     "shared_options",
     "store_folder",
+    "together",
 ]
 
 CONFIGURATION_FILE = "indexmill.yaml"
@@ -52,16 +53,38 @@ CONFIGURATION_FILE = "indexmill.yaml"
 
 DEFAULT_STORE = "store"
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 @dataclass(slots=True)
 class Options:
-    """What the shared options say. One object per invocation, filled by the options' callbacks."""
+    """What the shared options say. One object per invocation, filled by the options' callbacks.
+
+    Each field has the name of the option's parameter; what is not given, or not an option of the command, is empty.
+    """
 
     store: str | None = None
     config: Path | None = None
     corpus: tuple[str, ...] = ()
     json: bool = False
     debug: bool = False
+
+    version: str | None = None
+    """A number, an alias, or ``newest``."""
+    alias: str | None = None
+    run: str | None = None
+    manifest: str | None = None
+
+    where: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    rerank: str | None = None
+    rerank_model: str | None = None
+    rerank_depth: int | None = None
+
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    max_output_tokens: int | None = None
 
     def configuration_path(self) -> Path | None:
         """The configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
@@ -83,21 +106,18 @@ class Options:
         A relative path in the configuration file starts at the file's folder. Raises ConfigurationError where that
         file cannot be read.
         """
-        if self.store is not None:
-            try:
-                return store_folder(self.store)
-            except ValueError as error:
-                raise ConfigurationError(f"--store: {error}") from error
-        path = self.configuration_path()
-        if path is None:
-            return DEFAULT_STORE
-        store = _read_yaml(path).get("store", DEFAULT_STORE)
-        if not isinstance(store, str) or not store:
-            raise ConfigurationError(f"{path}: store: is {store!r}; expected a path")
+        where, store, folder = "--store", self.store, Path()
+        if store is None:
+            path = self.configuration_path()
+            if path is None:
+                return DEFAULT_STORE
+            where, store, folder = f"{path}: store:", _read_yaml(path).get("store", DEFAULT_STORE), path.parent
+        if not isinstance(store, str):
+            raise ConfigurationError(f"{where} is {store!r}; expected a path")
         try:
-            return store_folder(store, path.parent)
+            return store_folder(store, folder)
         except ValueError as error:
-            raise ConfigurationError(f"{path}: store: {error}") from error
+            raise ConfigurationError(f"{where.removesuffix(':')}: {error}") from error
 
     def section(self, name: str) -> tuple[dict[str, Any], Path]:
         """A section of the configuration file, unchecked, and the folder that its paths start at; empty for no file.
@@ -111,6 +131,28 @@ class Options:
         if path is None or not isinstance(content, dict):
             raise ConfigurationError(f"{path}: {name}: holds a {type(content).__name__}; expected settings")
         return content, path.parent
+
+    def open_snapshot(self, processes: int = 1) -> Snapshot:
+        """The snapshot that a command reads; raises as ``indexmill.open`` does."""
+        from indexmill.command.versions import selection
+        from indexmill.snapshot import open_candidate, open_snapshot
+
+        if self.run is not None:
+            if (self.version, self.alias, self.manifest) != (None, None, None):
+                raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
+            return open_candidate(self.store_path(), self.run, processes)
+        if self.version is not None and self.alias is not None:
+            raise BadInput(
+                f"the version {self.version} and --alias {self.alias} are given; expected one of them at most"
+            )
+        number, alias = selection(self.version)
+        return open_snapshot(self.store_path(), number, alias or self.alias, processes, self.manifest)
+
+    def snapshot_name(self, version: int | None) -> str:
+        """What a command calls the snapshot that it read: its version where it has one."""
+        if version is not None:
+            return f"version {version}"
+        return "exported snapshot" if self.run is None else f"candidate of run {self.run}, not published"
 
     def print_json(self, value: Any) -> None:
         """The one JSON object of a command with ``--json``: UTF-8 whatever the terminal's encoding."""
@@ -161,43 +203,35 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         setattr(ctx.ensure_object(Options), parameter.name, value)
 
 
-_SHARED: list[Callable[[Any], Any]] = [
-    click.option("--store", metavar="DIR", callback=_keep, expose_value=False, help="The store or exported folder."),
-    click.option(
+kept_option = functools.partial(click.option, callback=_keep, expose_value=False)
+"""An option whose value goes into ``Options``, and is not handed to the command."""
+
+kept_argument = functools.partial(click.argument, callback=_keep, expose_value=False)
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in the order in which the help lists them."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.reduce(lambda decorated, option: option(decorated), reversed(options), function)
+
+    return decorate
+
+
+shared_options = together(
+    kept_option("--store", metavar="DIR", help="The store or exported folder."),
+    kept_option(
         "--config",
         "-c",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        callback=_keep,
-        expose_value=False,
         help=f"The configuration file; {CONFIGURATION_FILE} here by default.",
     ),
-    click.option(
-        "--corpus",
-        metavar="PATH",
-        multiple=True,
-        callback=_keep,
-        expose_value=False,
-        help="A corpus file, folder or glob; may be repeated.",
-    ),
-    click.option(
-        "--json",
-        is_flag=True,
-        callback=_keep,
-        expose_value=False,
-        help="Print one JSON object on standard output and nothing else there.",
-    ),
-    click.option(
-        "--debug", is_flag=True, callback=_keep, expose_value=False, help="Show the traceback of an unexpected error."
-    ),
-]
-
-
-def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the shared options to a command or group without handing them over."""
-    for option in reversed(_SHARED):
-        function = option(function)
-    return function
+    kept_option("--corpus", metavar="PATH", multiple=True, help="A corpus file, folder or glob; may be repeated."),
+    kept_option("--json", is_flag=True, help="Print one JSON object on standard output and nothing else there."),
+    kept_option("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
+)
+"""Adds the shared options to a command or group without handing them over."""
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,9 +268,6 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(records)
 
 
-_MANIFEST = "indexmill.store.manifest"
-"""Under which name the digest of ``--manifest`` is kept until the snapshot is opened."""
-
 SHARED_GROUPS: Mapping[str, Collection[str]] = {
     "Reranking": ("rerank", "rerank_model", "rerank_depth"),
     "Which index": ("version", "alias", "run", "manifest", "store", "config", "corpus"),
@@ -245,76 +276,23 @@ SHARED_GROUPS: Mapping[str, Collection[str]] = {
 """The groups of options that several commands share."""
 
 
-def filtered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--where``, which chooses the documents that take part."""
-    return click.option(
-        "--where",
-        metavar="CONDITION",
-        multiple=True,
-        help="Only documents for which this holds, such as 'year>=2024', lang=en,de or 'author exists'; "
-        "may be repeated, then all have to hold.",
-    )(function)
+candidate = together(
+    kept_option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused to publish."),
+    kept_option("--manifest", metavar="DIGEST", help="Read nothing unless the manifest has this SHA-256."),
+)
+"""Adds ``--run``, for what a gate kept a run from publishing, in place of a version, and ``--manifest``."""
 
-
-def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--snapshot`` and ``--alias``, which choose the version a command reads."""
-    function = click.option("--alias", metavar="NAME", help="Read the version that this alias points to.")(function)
-    return click.option(
+pinned = together(
+    candidate,
+    kept_option(
         "--snapshot",
         "version",
         metavar="VERSION",
         help="Read this version: a number, an alias, or `newest`, which is the default.",
-    )(function)
-
-
-def candidate(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--run``, for what a gate kept a run from publishing in the place of a version, and ``--manifest``."""
-
-    def keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-        ctx.meta[_MANIFEST] = value
-
-    function = click.option(
-        "--manifest",
-        metavar="DIGEST",
-        expose_value=False,
-        callback=keep,
-        help="Read nothing unless the manifest has this SHA-256.",
-    )(function)
-    return click.option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused to publish.")(
-        function
-    )
-
-
-def opened(options: Options, version: str | None, alias: str | None, run: str | None, processes: int = 1) -> Snapshot:
-    """The snapshot that a command reads; raises as ``indexmill.open`` does.
-
-    version: a number, an alias, or ``newest``.
-    """
-    from indexmill.command.versions import selection
-    from indexmill.snapshot import open_candidate, open_snapshot
-
-    manifest = click.get_current_context().meta.get(_MANIFEST)
-    if run is None:
-        if version is not None and alias is not None:
-            raise BadInput(f"the version {version} and --alias {alias} are given; expected one of them at most")
-        number, named = selection(version)
-        named = named if alias is None else alias
-        return open_snapshot(options.store_path(), version=number, alias=named, processes=processes, manifest=manifest)
-    if version is not None or alias is not None or manifest is not None:
-        raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
-    return open_candidate(options.store_path(), run, processes)
-
-
-def settable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--set``, which replaces settings of a method for one call."""
-    return click.option(
-        "--set",
-        "settings",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="Retrieve with this setting of the method in place of the snapshot's, such as title=0.1, or of one "
-        "that fused combines, such as dense.title=0.1; may be repeated. An unknown name lists those that exist.",
-    )(function)
+    ),
+    kept_option("--alias", metavar="NAME", help="Read the version that this alias points to."),
+)
+"""Adds ``candidate``'s options, and ``--snapshot`` and ``--alias``, which choose the version that a command reads."""
 
 
 def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, object]]:

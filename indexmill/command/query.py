@@ -1,4 +1,4 @@
-"""``indexmill query``: passages, and what is told of many of them, that answer a question."""
+"""``indexmill query``: the passages and summaries that answer a question."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import (
-    SHARED_GROUPS,
-    GroupedCommand,
-    Options,
-    candidate,
-    common,
-    filtered,
-    opened,
-    parameters_by_method,
-    pinned,
-    settable,
-)
-from indexmill.command.reranker import reranking, reranking_of
+from indexmill.command.options import SHARED_GROUPS, GroupedCommand, Options, common, parameters_by_method, together
+from indexmill.command.retrieval import reranking_of, retrieving
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.retrieve.family import Option
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line, printable
 
@@ -51,41 +41,34 @@ _PARAGRAPHS = "\n\n".join(" ".join(one.said.split()) for one in METHODS.values()
 
 _HELP = f"""Retrieve the passages that answer QUESTION.
 
-An empty question has no hits.
+An empty question finds nothing.
 
 {_PARAGRAPHS}
 
-Every setting that a method has may be tried with --set before it is published: `--method dense --set title=0.1`, and of
-what the default method combines `--set dense.title=0.1 --set dense=0.5`.
+Try any setting of a method with --set before you publish it: `--method dense --set title=0.1`, or, for the methods that
+the default method combines, `--set dense.title=0.1 --set dense=0.5`.
 """
 
 
-def _of_methods(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that methods declare."""
-    for option in reversed(_OPTIONS.values()):
-        kind: click.ParamType[Any]
-        if option.choices:
-            kind = click.Choice(option.choices)
-        elif option.whole:
-            kind = click.IntRange(option.least, option.most)
-        else:
-            kind = click.FloatRange(option.least, option.most)
-        name = f"--{option.parameter.replace('_', '-')}"
-        function = click.option(name, metavar=option.metavar, type=kind, help=option.help)(function)
-    return function
+def _option_of(option: Option) -> Callable[[Any], Any]:
+    kind: click.ParamType[Any]
+    if option.choices:
+        kind = click.Choice(option.choices)
+    elif option.whole:
+        kind = click.IntRange(option.least, option.most)
+    else:
+        kind = click.FloatRange(option.least, option.most)
+    name = f"--{option.parameter.replace('_', '-')}"
+    return click.option(name, metavar=option.metavar, type=kind, help=option.help)
 
 
 @click.command("query", cls=GroupedCommand, groups=_GROUPS, help=_HELP)
 @click.argument("question")
-@click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
+@click.option("--method", "-m", metavar="NAME", help="The retrieval method; by default the best in the snapshot.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
-@_of_methods
-@reranking
-@settable
-@filtered
-@candidate
-@pinned
+@together(*map(_option_of, _OPTIONS.values()))
+@retrieving
 @common
 def command(
     options: Options,
@@ -93,30 +76,21 @@ def command(
     method: str | None,
     k: int,
     explain: bool,
-    rerank: str | None,
-    rerank_model: str | None,
-    rerank_depth: int | None,
-    settings: tuple[str, ...],
-    where: tuple[str, ...],
-    version: str | None,
-    alias: str | None,
-    run: str | None,
     **given: object,
 ) -> None:
     """See ``_HELP``."""
     parameters = {name: given[name] for name in _OPTIONS if given[name] is not None}
-    by = reranking_of(rerank, rerank_model, rerank_depth)
-    with opened(options, version, alias, run) as snapshot:
+    by = reranking_of(options)
+    with options.open_snapshot() as snapshot:
         method = method or snapshot.default_method
         if not set(parameters) <= _TAKEN.get(method, set()):
             raise BadInput(_refused(method, list(parameters)))
-        others = parameters_by_method(settings, [method]).get(method, {})
+        others = parameters_by_method(options.settings, [method]).get(method, {})
         if twice := sorted(parameters.keys() & others):
             raise BadInput(f"--set and an option of its own both name {', '.join(twice)}: give one of them")
         parameters |= others
-        hits = snapshot.retrieve(
-            question, method=method, k=k, where=where or None, parameters=parameters, **by._asdict()
-        )
+        where = options.where or None
+        hits = snapshot.retrieve(question, method=method, k=k, where=where, parameters=parameters, **by._asdict())
         if options.json:
             options.print_json(
                 {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import FamilyNotFound
 from indexmill.retrieve.registry import enable
+from indexmill.text.counted import counted
 from indexmill.text.table import table
 
 if TYPE_CHECKING:
@@ -36,27 +37,19 @@ def pairs(snapshot: Snapshot) -> dict[str, Any]:
     described = snapshot.table("described", ["entity_id", "surface"])
     ids = described["entity_id"].combine_chunks()
     surfaces = described["surface"].combine_chunks()
-    order = [
-        ("likeness", "descending"),
-        ("cosine", "descending"),
-        ("entity_id", "ascending"),
-        ("other_id", "ascending"),
-    ]
-    found = found.sort_by(order)
-    ends = []
-    for name in ("entity_id", "other_id"):
-        shown = surfaces.take(pc.index_in(found[name], ids).combine_chunks()).to_pylist()
-        ends.append(list(zip(found[name].to_pylist(), shown, strict=True)))
-    numbers = (found[name].to_pylist() for name in ("cosine", "likeness"))
+    ends = ("entity_id", "other_id")
+    found = found.sort_by([("likeness", "descending"), ("cosine", "descending"), *((end, "ascending") for end in ends)])
+    for end in ends:
+        found = found.append_column(f"surface of {end}", surfaces.take(pc.index_in(found[end], ids)))
     return {
         "version": snapshot.version,
         "same_as": [
             {
-                "entities": [{"id": identity, "surface": surface} for identity, surface in both],
-                "cosine": round(cosine, 4),
-                "likeness": round(likeness, 4),
+                "entities": [{"id": pair[end], "surface": pair[f"surface of {end}"]} for end in ends],
+                "cosine": round(pair["cosine"], 4),
+                "likeness": round(pair["likeness"], 4),
             }
-            for *both, cosine, likeness in zip(*ends, *numbers, strict=True)
+            for pair in found.to_pylist()
         ],
     }
 
@@ -68,7 +61,8 @@ def listing(told: dict[str, Any], unnumbered: str) -> str:
     if not found:
         return f"{version}: no two entities have nearly the same name"
     rows = [[*(one["surface"] for one in pair["entities"]), pair["likeness"], pair["cosine"]] for pair in found[:MOST]]
-    lines = [f"{version}: {len(found):,} pairs", "", table(["entity", "other entity", "likeness", "cosine"], rows)]
+    header = ["entity", "other entity", "likeness", "cosine"]
+    lines = [f"{version}: {counted(len(found), 'pair')}", "", table(header, rows)]
     if len(found) > MOST:
         lines += ["", f"and {len(found) - MOST:,} more: --json has them all"]
     return "\n".join(lines)

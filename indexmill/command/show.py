@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexmill.command.options import Options, candidate, common, opened
+from indexmill.command.options import Options, candidate, common, kept_argument, kept_option, together
 from indexmill.command.same_as import listing, pairs
 from indexmill.errors import BadInput
 from indexmill.retrieve.family import load
@@ -37,17 +36,10 @@ names are nearly the same, the most alike first.
 """
 
 
-def _views(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of what families draw."""
-    for view in reversed(_VIEWS.values()):
-        function = click.option(view.option, is_flag=True, help=view.help)(function)
-    return function
-
-
 @click.command("show", help=_HELP)
-@click.argument("version", metavar="[VERSION]", required=False)
-@click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
-@_views
+@kept_argument("version", metavar="[VERSION]", required=False)
+@kept_option("--alias", metavar="NAME", help="Show the version that this alias points to.")
+@together(*(click.option(view.option, is_flag=True, help=view.help) for view in _VIEWS.values()))
 @click.option(
     "--depth", metavar="LAYERS", type=click.IntRange(min=1), default=2, show_default=True, help="How far down to draw."
 )
@@ -64,9 +56,6 @@ def _views(function: Callable[..., Any]) -> Callable[..., Any]:
 @common
 def command(
     options: Options,
-    version: str | None,
-    alias: str | None,
-    run: str | None,
     depth: int,
     width: int,
     same_as: bool,
@@ -77,8 +66,8 @@ def command(
     chosen = [*(view.option for view in drawn), *(["--same-as"] if same_as else [])]
     if len(chosen) > 1:
         raise BadInput(f"{' and '.join(chosen)} show different things: give one of them")
-    unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
-    with opened(options, version, alias, run) as snapshot:
+    unnumbered = options.snapshot_name(None)
+    with options.open_snapshot() as snapshot:
         if drawn:
             module = load(drawn[0].module)
             told = module.outline(snapshot, depth, width)

@@ -20,7 +20,7 @@ __all__ = ["command", "listed"]
 @click.command("snapshots")
 @common
 def command(options: Options) -> None:
-    """List the versions of the index, the newest first, with the aliases that point to them, and the hold, if any."""
+    """List the versions of the index, the newest first, with their aliases, and the hold on builds, if there is one."""
     from indexmill.store.folder import FolderReader
 
     store = FolderReader(options.store_path())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
+
+if TYPE_CHECKING:
+    from indexmill.store.verify import Verification
 
 __all__ = ["command"]
 
@@ -20,44 +23,36 @@ __all__ = ["command"]
 def command(options: Options, version: str | None) -> None:
     """Check every byte of a snapshot, the newest by default, against the digests of its manifest.
 
-    VERSION is a number, an alias or `newest`. Exits with 1 where something is damaged or missing, naming it.
+    VERSION is a number, an alias or `newest`. Exits with 1 if something is damaged or missing, and names it.
     """
     report = _checked(Path(options.store_path()), version)
     if options.json:
-        options.print_json(report)
+        options.print_json(report.to_json())
     else:
-        for problem in report["problems"]:
-            click.echo(one_line(f"damaged: {problem['what']}: {problem['detail']}"))
-        what = "exported snapshot" if report["version"] is None else f"version {report['version']}"
-        state = "whole" if report["ok"] else counted(len(report["problems"]), "problem")
-        checked = f"{counted(report['artifacts'], 'artifact')}, {counted(report['bytes'], 'byte')}"
-        click.echo(f"{what}: {state}; {checked} checked")
-    if not report["ok"]:
+        for problem in report.problems:
+            click.echo(one_line(f"damaged: {problem}"))
+        state = "whole" if report.ok else counted(len(report.problems), "problem")
+        checked = f"{counted(report.artifacts, 'artifact')}, {counted(report.bytes, 'byte')}"
+        click.echo(f"{options.snapshot_name(report.version)}: {state}; {checked} checked")
+    if not report.ok:
         click.get_current_context().exit(1)
 
 
-def _checked(path: Path, version: str | None) -> dict[str, Any]:
+def _checked(path: Path, version: str | None) -> Verification:
     """The report of a store's version, or of an exported folder."""
     from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
-    from indexmill.store.canonical import digest_of
     from indexmill.store.exported import ExportedFolder, is_exported
     from indexmill.store.folder import FolderReader
-    from indexmill.store.verify import check_artifacts, verify
+    from indexmill.store.verify import Verification, check_artifacts, verify
 
     if not is_exported(path):
         store = FolderReader(path)
         number, alias = selection(version)
-        return verify(store, number if alias is None else store.resolve(alias=alias).version).to_json()
+        return verify(store, number if alias is None else store.resolve(alias=alias).version)
     if version is not None:
         raise SnapshotNotFound(f"{path}: is an exported folder, which holds one snapshot and no other versions")
     folder = ExportedFolder(path)
     checked, problems = check_artifacts(folder.manifest, folder.open_local)
-    return {
-        "version": None,
-        "manifest": digest_of(folder.manifest.to_bytes()),
-        "ok": not problems,
-        "artifacts": len(checked),
-        "bytes": sum(artifact.bytes for artifact in checked),
-        "problems": [{"what": problem.what, "detail": problem.detail} for problem in problems],
-    }
+    length = sum(artifact.bytes for artifact in checked)
+    return Verification(None, folder.digest, len(checked), length, tuple(problems))

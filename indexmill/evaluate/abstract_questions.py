@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from indexmill.answer.answers import run_to_its_end
+from indexmill.answer.answers import run_coroutine
 from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.base import Bill
 from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 
-__all__ = ["ABSTRACT", "USERS", "Written", "abstract_questions", "questions_of"]
+__all__ = ["ABSTRACT", "USERS", "GeneratedQuestions", "abstract_questions", "questions_of"]
 
 ABSTRACT = "abstract"
 """The type of these questions."""
@@ -48,13 +49,11 @@ USERS: Mapping[str, Any] = {
 """The form of the model's answer."""
 
 
-class Written(NamedTuple):
+class GeneratedQuestions(NamedTuple):
     """The questions, and what they took."""
 
     questions: tuple[Question, ...]
-    calls: int
-    input_tokens: int
-    output_tokens: int
+    billed: Bill
 
 
 def abstract_questions(
@@ -64,7 +63,7 @@ def abstract_questions(
     max_output_tokens: int = 16_384,
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
-) -> Written:
+) -> GeneratedQuestions:
     """Questions about a collection that is so described, in the order in which the model wrote them.
 
     Raises BadInput for no description, LlmError where the model does not answer.
@@ -81,12 +80,12 @@ def abstract_questions(
         max_output_tokens=max_output_tokens,
     )
 
-    async def asked() -> Written:
+    async def asked() -> GeneratedQuestions:
         ask = Ask(llm, Turns(1), max_output_tokens, Patience(deadline_seconds=deadline_seconds))
         said = await ask(request)
-        return Written(tuple(questions_of(said)), ask.calls, ask.input_tokens, ask.output_tokens)
+        return GeneratedQuestions(tuple(questions_of(said)), Bill(ask.calls, ask.input_tokens, ask.output_tokens))
 
-    return run_to_its_end(asked())
+    return run_coroutine(asked())
 
 
 def questions_of(said: Mapping[str, Any]) -> list[Question]:

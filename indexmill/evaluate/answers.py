@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
-__all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "answered", "bill", "evaluate_answers"]
+__all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "bill", "evaluate_answers"]
 
 BATCH = 64
-"""Questions answered at once: what is lost when a run is ended, and what is held in memory."""
+"""Questions answered at once: bounds what an interrupted run loses, and what memory holds."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method; parameters:
-    of retrieval, by method."""
+    """How questions are answered, as ``Snapshot.answer_batch`` takes it.
+
+    settings: of answering, by method. parameters: of retrieval, by method.
+    """
 
     llm: LLM
     k: int = 5
@@ -81,19 +83,9 @@ class AnswerResult:
         return sum(one.error is not None for one in self.answers)
 
     @property
-    def calls(self) -> int:
-        """To the model, those that failed included."""
-        return sum(one.calls for one in self.answers)
-
-    @property
-    def input_tokens(self) -> int:
-        """Billed, of prompts."""
-        return sum(one.input_tokens for one in self.answers)
-
-    @property
-    def output_tokens(self) -> int:
-        """Billed, of answers."""
-        return sum(one.output_tokens for one in self.answers)
+    def billed(self) -> Bill:
+        """Calls to the model, those that failed included, and their tokens."""
+        return Bill(*(sum(getattr(one, name) for one in self.answers) for name in Bill._fields))
 
     @property
     def context_tokens(self) -> int:
@@ -102,7 +94,7 @@ class AnswerResult:
 
     def to_dict(self, questions: Sequence[Question]) -> dict[str, Any]:
         """The result as ``evaluate --answer --json`` prints it; ``answers`` in the order of the questions."""
-        scores, count = self.scores, len(self.answers)
+        scores, count, billed = self.scores, len(self.answers), self.billed
         return {
             **(dict.fromkeys(Scores._fields) if scores is None else scores._asdict()),
             "questions": count,
@@ -110,11 +102,9 @@ class AnswerResult:
             "found": sum(one.found for one in self.answers),
             "unanswered": self.unanswered,
             "tokens_per_question": self.context_tokens / count,
-            "billed_tokens_per_question": (self.input_tokens + self.output_tokens) / count,
-            "calls_per_question": self.calls / count,
-            "calls": self.calls,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
+            "billed_tokens_per_question": (billed.input_tokens + billed.output_tokens) / count,
+            "calls_per_question": billed.calls / count,
+            **billed._asdict(),
             "answers": [
                 _row(question, answer, one)
                 for question, answer, one in zip(questions, self.answers, self.each, strict=True)
@@ -152,30 +142,12 @@ def evaluate_answers(
     progress: is told the method and how many questions are answered. Raises BadInput for no questions or methods,
     FamilyNotFound for a method that the snapshot does not hold, LlmForbidden where the model cannot be asked at all.
     """
-    results = {}
-    for name, answers in answered(snapshot, questions, methods, asking, progress).items():
-        each = [
-            scores_of(answer.text, question.answers) if question.answers else None
-            for question, answer in zip(questions, answers, strict=True)
-        ]
-        results[name] = AnswerResult(tuple(answers), tuple(each))
-    model = str(asking.llm.fingerprint.get("model", ""))
-    return AnswerEvaluation(snapshot.version, model, tuple(questions), results)
-
-
-def answered(
-    snapshot: Snapshot,
-    questions: Sequence[Question],
-    methods: Sequence[str],
-    asking: Asking,
-    progress: Callable[[str, int], None] = lambda method, done: None,
-) -> dict[str, list[Answer]]:
-    """The answers of each method, in the order of the questions; raises as ``evaluate_answers`` does."""
     names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
-    found: dict[str, list[Answer]] = {name: [] for name in names}
+    results = {}
     for name in names:
+        answers: list[Answer] = []
         for batch in _batches(len(questions)):
-            found[name] += snapshot.answer_batch(
+            answers += snapshot.answer_batch(
                 [questions[i].question for i in batch],
                 method=name,
                 vectors=vectors_of(name, batch),
@@ -189,8 +161,14 @@ def answered(
                 prompts=asking.prompts,
                 **asking.retrieval,
             )
-            progress(name, len(found[name]))
-    return found
+            progress(name, len(answers))
+        each = [
+            scores_of(answer.text, question.answers) if question.answers else None
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+        results[name] = AnswerResult(tuple(answers), tuple(each))
+    model = str(asking.llm.fingerprint.get("model", ""))
+    return AnswerEvaluation(snapshot.version, model, tuple(questions), results)
 
 
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str], asking: Asking) -> dict[str, Bill]:

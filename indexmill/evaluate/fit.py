@@ -8,7 +8,7 @@ chosen on the even-numbered questions and proven on the odd-numbered ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,7 +128,7 @@ class _Pools:
     def half(self, parity: int) -> _Pools:
         """The same, counting every other question only."""
         chosen = self.questions[self.questions % 2 == parity]
-        return _Pools(self.names, self.strengths, self.starts, self.owners, self.gold, self.golds, chosen, self.second)
+        return replace(self, questions=chosen)
 
     def recall(self, weights: Weights, ks: Sequence[int]) -> float:
         """Mean evidence recall at the ks, averaged."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from indexmill.answer.answers import run_to_its_end
-from indexmill.answer.asking import Ask, Patience, asked_or_not
+from indexmill.answer.answers import run_coroutine
+from indexmill.answer.asking import Ask, Patience, answer_or_error
 from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns, all_of
@@ -22,7 +22,7 @@ from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
 
-__all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "judge", "judged"]
+__all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "combine_verdicts", "judge"]
 
 CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
 """What answers are compared by; the last is of all the others."""
@@ -75,6 +75,11 @@ class Judgement:
         named = [one.winners[criterion] for one in self.verdicts if one.winners]
         return {"first": named.count("first"), "second": named.count("second"), "tie": named.count("tie")}
 
+    @property
+    def billed(self) -> Bill:
+        """What the judging alone took."""
+        return Bill(*(sum(getattr(one, name) for one in self.verdicts) for name in Bill._fields))
+
     def to_dict(self) -> dict[str, Any]:
         """The judgement as ``evaluate --judge --json`` prints it: wins by the methods' names."""
         names = {"first": self.first, "second": self.second, "tie": "tie"}
@@ -86,9 +91,7 @@ class Judgement:
             "wins": {
                 criterion: {names[who]: count for who, count in self.won(criterion).items()} for criterion in CRITERIA
             },
-            "calls": sum(one.calls for one in self.verdicts),
-            "input_tokens": sum(one.input_tokens for one in self.verdicts),
-            "output_tokens": sum(one.output_tokens for one in self.verdicts),
+            **self.billed._asdict(),
             "verdicts": [
                 {
                     "id": question.id,
@@ -127,18 +130,18 @@ def judge(
             return Verdict(dict.fromkeys(CRITERIA, "tie"), {})
         ask = Ask(llm, turns, max_output_tokens, Patience(deadline_seconds=deadline_seconds))
         requests = (_request(asked, question.question, two, max_output_tokens) for two in (texts, texts[::-1]))
-        there, back = await all_of(asked_or_not(ask, request) for request in requests)
+        there, back = await all_of(answer_or_error(ask, request) for request in requests)
         spent = (ask.calls, ask.input_tokens, ask.output_tokens)
         if isinstance(there, LlmError) or isinstance(back, LlmError):
             return Verdict({}, {}, str(there if isinstance(there, LlmError) else back), *spent)
-        return Verdict(*judged(there, back), None, *spent)
+        return Verdict(*combine_verdicts(there, back), None, *spent)
 
     async def all_of_them() -> list[Verdict]:
         turns = Turns(concurrency)
         pairs = zip(questions, zip(first[1], second[1], strict=True), strict=True)
         return await all_of(one(question, pair, turns) for question, pair in pairs)
 
-    return Judgement(first[0], second[0], tuple(questions), tuple(run_to_its_end(all_of_them())))
+    return Judgement(first[0], second[0], tuple(questions), tuple(run_coroutine(all_of_them())))
 
 
 def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024, prompts: Path | None = None) -> Bill:
@@ -149,7 +152,9 @@ def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024
     return Bill(2 * len(questions), 2 * read, 2 * len(questions) * max_output_tokens)
 
 
-def judged(there: Mapping[str, Any], back: Mapping[str, Any]) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
+def combine_verdicts(
+    there: Mapping[str, Any], back: Mapping[str, Any]
+) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
     """The winner by each criterion, and why, from the verdicts with the first answer in front and behind."""
     winners: dict[str, Winner] = {}
     for criterion in CRITERIA:

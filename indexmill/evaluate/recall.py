@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, recall
+from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, recall
 
 if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
@@ -43,7 +43,7 @@ __all__ = [
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 
 WARM = 64
-"""Questions retrieved before time is taken."""
+"""Questions retrieved before time is taken, without a reranker."""
 
 BATCH = 256
 """Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
@@ -229,15 +229,20 @@ def evaluate(
         version=snapshot.version,
         methods={
             name: _measure(
-                snapshot,
-                questions,
                 name,
+                questions,
+                _retrieve(
+                    snapshot,
+                    questions,
+                    name,
+                    vectors if uses[name] else None,
+                    {**retrieval, "parameters": given.get(name, {})},
+                ),
                 ks,
-                vectors if uses[name] else None,
-                encoded_in if uses[name] else 0.0,
                 clock,
-                {**retrieval, "parameters": given.get(name, {})},
                 tokens,
+                encoding=encoded_in if uses[name] else 0.0,
+                warm=1 if rerank is not None else WARM,  # a reranker may have to be paid
             )
             for name in names
         },
@@ -262,24 +267,23 @@ def found_documents(
     uses_vectors = snapshot.retriever(method).uses_vectors
     retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {})
     contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
-    return [found_in(hits)[:k] for hits in contexts]
+    return [evidence_documents(hits)[:k] for hits in contexts]
 
 
 def _measure(
-    snapshot: Snapshot,
-    questions: Sequence[Question],
     method: str,
+    questions: Sequence[Question],
+    retrieve: _Retrieve,
     ks: Sequence[int],
-    vectors: Vectors | None,
-    encoded_in: float,
     clock: Callable[[], float],
-    retrieval: Mapping[str, Any],
     tokens: int | None,
+    *,
+    encoding: float,
+    warm: int,
 ) -> MethodResult:
+    """How a method did. encoding: the seconds that it took. warm: questions retrieved before time is taken."""
     depth = ks[-1]
-    retrieve = _retrieve(snapshot, questions, method, vectors, retrieval)
-    # Opens the method, maps arrays and reads tables, here and in helpers, which is not the questions' cost.
-    for count in (1, WARM) if retrieval["rerank"] is None else (1,):  # a reranker may have to be paid
+    for count in sorted({1, warm}):  # opens the method, maps arrays, reads tables, in worker processes, too
         retrieve(range(min(len(questions), count)), depth)
     seconds = 0.0
     each: list[QuestionResult] = []
@@ -289,7 +293,7 @@ def _measure(
         batch = questions[len(each) : len(each) + len(found)]
         share = 1000 * took / len(found)
         each += [_result(method, question, hits, ks, share) for question, hits in zip(batch, found, strict=True)]
-        counted += [[hit.tokens for hit in _until(hits, depth)] for hits in found]
+        counted += [[hit.tokens for hit in hits[: _enough(hits, depth)]] for hits in found]
     recalls = {k: [one.recall[k] for one in each] for k in ks}
     by_type: dict[str, list[int]] = {}
     for i, question in enumerate(questions):
@@ -301,7 +305,7 @@ def _measure(
         recall={k: _mean(values) for k, values in recalls.items()},
         tokens_per_question=None if any(None in row for row in counted) else _mean(read),
         milliseconds_per_question=1000 * seconds / len(questions),
-        encode_milliseconds_per_question=1000 * encoded_in / len(questions),
+        encode_milliseconds_per_question=1000 * encoding / len(questions),
         types={
             kind: (len(rows), {k: _mean([values[i] for i in rows]) for k, values in recalls.items()})
             for kind, rows in sorted(by_type.items())
@@ -313,7 +317,7 @@ def _measure(
 def _result(
     method: str, question: Question, hits: Sequence[Hit], ks: Sequence[int], milliseconds: float
 ) -> QuestionResult:
-    documents = found_in(hits)
+    documents = evidence_documents(hits)
     return QuestionResult(
         method=method,
         id=question.id,
@@ -356,48 +360,31 @@ def _in_batches(
 ) -> Iterator[tuple[float, list[list[Hit]]]]:
     """The seconds that a batch's first retrieval took, and each question's hits that bring ``depth`` documents.
 
-    tokens: and that hold so many.
+    Where the hits of a question bring fewer, more of them are retrieved. tokens: as ``_enough`` takes it.
     """
     for first in range(0, questions, BATCH):
         chosen = range(first, min(first + BATCH, questions))
         started = clock()
-        found = retrieve(chosen, depth)
+        contexts = dict(zip(chosen, retrieve(chosen, depth), strict=True))
         took = clock() - started
-        yield took, _deepened(retrieve, chosen, found, depth, tokens)
+        short, retrieved = list(chosen), depth
+        while short := [i for i in short if len(contexts[i]) == retrieved and not _enough(contexts[i], depth, tokens)]:
+            retrieved *= 2
+            contexts.update(zip(short, retrieve(short, retrieved), strict=True))
+        yield took, [hits[: _enough(hits, depth, tokens)] for hits in contexts.values()]
 
 
-def _deepened(
-    retrieve: _Retrieve, chosen: Sequence[int], found: list[list[Hit]], depth: int, tokens: int | None
-) -> list[list[Hit]]:
-    """Each question's hits up to the one that brings its ``depth``-th document, asking deeper where they fall short."""
-    contexts = dict(zip(chosen, found, strict=True))
-    asked = depth
-    short = list(chosen)
-    while short:
-        short = [i for i in short if len(contexts[i]) == asked and not _is_enough(contexts[i], depth, tokens)]
-        if short:
-            asked *= 2
-            contexts.update(zip(short, retrieve(short, asked), strict=True))
-    return [_until(contexts[i], depth, tokens) for i in chosen]
-
-
-def _is_enough(hits: Sequence[Hit], documents: int, tokens: int | None) -> bool:
-    """Whether hits bring so many documents and, where they are counted, hold so many tokens."""
-    counted = [hit.tokens for hit in hits]
-    held = None if tokens is None or None in counted else sum(n for n in counted if n is not None)
-    return len(found_in(hits)) >= documents and (held is None or tokens is None or held >= tokens)
-
-
-def _until(hits: list[Hit], documents: int, tokens: int | None = None) -> list[Hit]:
-    """The first hits that are enough."""
+def _enough(hits: Sequence[Hit], documents: int, tokens: int | None = None) -> int | None:
+    """How many of the first hits bring so many documents and, if they are counted, tokens; None if all are too few."""
     seen: set[str] = set()
-    held = 0
-    for i, hit in enumerate(hits):
-        seen.update(found_in([hit]))
-        held += hit.tokens or 0
-        if len(seen) >= documents and (tokens is None or held >= tokens):
-            return hits[: i + 1]
-    return hits
+    read = 0
+    for number, hit in enumerate(hits, start=1):
+        seen.update(evidence_documents([hit]))
+        tokens = None if hit.tokens is None else tokens
+        read += hit.tokens or 0
+        if len(seen) >= documents and (tokens is None or read >= tokens):
+            return number
+    return None
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,11 +69,11 @@ def paired(
 
 def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]:
     """Some columns of strings of a table, all shards one after the other."""
-    chunks: dict[str, list[pa.Array]] = {column: [pa.array([], pa.string())] for column in columns}
-    for _, table in pieces(artifacts, name, columns):
-        for column, held in chunks.items():
-            held += table[column].chunks
-    return {column: pa.concat_arrays(held) for column, held in chunks.items()}
+    none = pa.array([], pa.string())
+    tables = [table for _, table in pieces(artifacts, name, columns)]
+    return {
+        one: pa.concat_arrays([none, *(chunk for table in tables for chunk in table[one].chunks)]) for one in columns
+    }
 
 
 def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
@@ -122,11 +122,10 @@ class EntityGraph:
 
     def rows(self, ids: pa.ChunkedArray) -> Rows:
         """The rows of some entities. Raises CorruptBlob for an id that no entity has."""
-        keys = _keys(ids)
-        at = np.minimum(self._sorted.searchsorted(keys), max(len(self) - 1, 0))
-        if len(keys) and not (len(self) and np.array_equal(self._sorted[at], keys)):
+        rows = _places(self._order, self._sorted, _keys(ids))
+        if rows is None:
             raise self._broken("a relation has an end that 'described' lacks")
-        return self._order[at].astype(np.int64) if len(keys) else np.empty(0, np.int64)
+        return rows
 
     @cached_property
     def degrees(self) -> Rows:
@@ -152,11 +151,10 @@ class EntityGraph:
         ordered = pairs[order]
         found = []
         for passage, table in self._by_passage("relations", *_ENDS):
-            pair = self.rows(table["source"]) * count + self.rows(table["target"])
-            at = np.minimum(ordered.searchsorted(pair), max(len(ordered) - 1, 0))
-            if len(pair) and not (len(ordered) and np.array_equal(ordered[at], pair)):
+            related = _places(order, ordered, self.rows(table["source"]) * count + self.rows(table["target"]))
+            if related is None:
                 raise self._broken("'relations' has a pair of entities that 'related' lacks")
-            found.append((order[at] if len(pair) else pair, passage))
+            found.append((related, passage))
         return _linked(found, len(pairs), len(self.passage_ids))
 
     @property
@@ -199,6 +197,14 @@ def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
     """The keys of a column of entity ids, without all ids as objects at once."""
     parts = [NameIndex.keys(ids.slice(low, _MANY).to_pylist()) for low in range(0, len(ids), _MANY)]
     return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
+
+
+def _places(order: Rows, ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Rows | None:
+    """The rows of some values, where `ordered` are all values sorted and `order` their rows; None if one is missing."""
+    at = ordered.searchsorted(wanted)
+    if (at == len(ordered)).any() or (ordered[at] != wanted).any():
+        return None
+    return order[at].astype(np.int64)
 
 
 def _linked(found: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
-from indexmill.mistakes import allowed
+from indexmill.mistakes import allowed_values
 from indexmill.retrieve.passages import passages_of
 from indexmill.text.names import canonical_name
 from indexmill.text.normalise import parted
@@ -258,7 +258,7 @@ def override_parameters(setting: P, given: Mapping[str, object], argument: str =
             checked[name] = kinds[name].validate_python(plain, strict=True)
         except ValidationError as error:
             schema = kinds[name].json_schema()
-            raise BadInput(f"{argument}: {name} is {plain!r}; expected {allowed(schema, schema)}") from error
+            raise BadInput(f"{argument}: {name} is {plain!r}; expected {allowed_values(schema, schema)}") from error
     return cast(P, replace(cast(Any, setting), **checked))
 
 

@@ -64,6 +64,11 @@ class AnsweringOption:
     metavar: str | None = None
     value: object = None
 
+    @property
+    def parameter(self) -> str:
+        """The option's name in code."""
+        return self.name.removeprefix("--").replace("-", "_")
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -37,7 +37,8 @@ class Problem:
 class Verification:
     """What a check of one version found."""
 
-    version: int
+    version: int | None
+    """None of an exported folder."""
     manifest: str | None
     artifacts: int
     """How many were read and checked."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
-from indexmill.mistakes import found
+from indexmill.mistakes import shown_value
 
 __all__ = ["Settings", "looks_like_a_path", "written"]
 
@@ -39,7 +39,7 @@ def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidato
 
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value):
-            raise ValueError(f"expected {expected}" + (f", found {found(value)}" if shown else ""))
+            raise ValueError(f"expected {expected}" + (f", found {shown_value(value)}" if shown else ""))
         return value
 
     return AfterValidator(checked)

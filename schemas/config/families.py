@@ -15,7 +15,7 @@ from indexmill.families.heterograph.parameters import HeterographParameters
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
-from indexmill.mistakes import WrongSettings, mistakes, unknown
+from indexmill.mistakes import WrongSettings, mistakes, unknown_setting
 from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.term_index import Bm25Parameters
@@ -42,7 +42,7 @@ def _known(known: type[Any]) -> AfterValidator:
 
     def checked(value: _Values) -> _Values:
         names = [field.name for field in dataclasses.fields(known)]
-        wrong = {name: unknown(name, names) for name in value if name not in names}
+        wrong = {name: unknown_setting(name, names) for name in value if name not in names}
         adapter = TypeAdapter(known)
         try:
             whole = adapter.validate_python({name: value[name] for name in value if name in names})

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import protocol, sets
 from benchmarks.protocol import half_of, main, print_baseline, print_budgets, print_recall, within
 from benchmarks.sets import Files, QuestionSet, cut
-from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, read_results, recall
+from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, read_results, recall
 from tests.indexmill.small_snapshot import publish
 
 
@@ -20,7 +20,7 @@ def hit(document: str, tokens: int, kind: str = "passage") -> FoundHit:
 
 def result(method: str, number: int, *documents: str, milliseconds: float = 2.0) -> QuestionResult:
     hits = tuple(hit(document, 400) for document in documents)
-    found = found_in(hits)
+    found = evidence_documents(hits)
     recalls = {k: recall(["gold"], found, k) for k in (5, 10)}
     ranks = ranks_of(("gold",), found)
     return QuestionResult(method, str(number), "Who?", None, ("gold",), ranks, recalls, hits, milliseconds)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import indexmill
+from indexmill import Snapshot
 from indexmill.models import openai_llm
 from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import publish
@@ -31,6 +34,13 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("published") / "store"
     publish(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def snapshot(published: Path) -> Iterator[Snapshot]:
+    """That store, opened."""
+    with indexmill.open(published) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from indexmill.command import main
+
+
+def write_lines(path: Path, *records: object) -> Path:
+    """A JSON Lines file of some records, such as questions."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
 
 
 class Run:

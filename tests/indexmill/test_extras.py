@@ -36,9 +36,6 @@ def test_an_extra_that_is_advised_is_one_of_the_package_and_brings_what_is_missi
 @pytest.mark.parametrize(
     ("package", "command"),
     [
-        ("openvino", "pip install 'indexmill[query]'"),
-        ("tokenizers", "pip install 'indexmill[query]'"),
-        ("openai", "pip install 'indexmill[answer]'"),
         ("sentence_transformers.models", "pip install 'indexmill[rerank]'"),
         ("prefect", "pip install 'indexmill[pipeline]'"),
         ("yaml", "pip install pyyaml"),

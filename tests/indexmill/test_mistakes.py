@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.mistakes import allowed, found, unknown
+from indexmill.mistakes import allowed_values, shown_value, unknown_setting
 from indexmill.models.endpoint import Endpoint
 from indexmill.retrieve.base import override_parameters
 from indexmill.retrieve.term_index import Bm25Parameters
@@ -27,22 +27,21 @@ from tests.llm_server import CANARY
 )
 def test_what_is_allowed_is_said_in_words(kind: Any, words: str) -> None:
     schema = TypeAdapter(kind).json_schema()
-    assert allowed(schema, schema) == words
+    assert allowed_values(schema, schema) == words
 
 
 def test_what_may_be_a_secret_is_not_repeated() -> None:
-    assert found("many", "split.tokens") == "'many'"
-    assert found(CANARY, "llm.temperature") == "a text of 26 characters"
-    assert found("hunter2", "llm.api_key_env") == "a text of 7 characters"
-    assert found("word " * 9, "split.tokens") == "a text of 45 characters"
-    assert (found({"a": CANARY}), found([CANARY]), found(None)) == ("a section", "a list", "null")
+    assert shown_value("many", "split.tokens") == "'many'"
+    assert shown_value(CANARY, "llm.temperature") == "a text of 26 characters"
+    assert shown_value("hunter2", "llm.api_key_env") == "a text of 7 characters"
+    assert shown_value("word " * 9, "split.tokens") == "a text of 45 characters"
+    assert (shown_value({"a": CANARY}), shown_value([CANARY]), shown_value(None)) == ("a section", "a list", "null")
 
 
 def test_a_name_of_another_section_is_meant_only_where_it_is_nearly_the_same() -> None:
-    assert (
-        unknown("tokens", ["a"], ["split.tokens", "a"]) == "there is no such setting here; did you mean split.tokens?"
-    )
-    assert unknown("tokes_of", ["a", "b"], ["split.tokens"]) == "there is no such setting; there are a, b"
+    elsewhere = unknown_setting("tokens", ["a"], ["split.tokens", "a"])
+    assert elsewhere == "there is no such setting here; did you mean split.tokens?"
+    assert unknown_setting("tokes_of", ["a", "b"], ["split.tokens"]) == "there is no such setting; there are a, b"
 
 
 def test_a_setting_of_one_retrieval_and_of_an_endpoint_is_refused_in_words_of_ours() -> None:

@@ -11,7 +11,7 @@ import indexmill
 from indexmill import BadInput
 from indexmill.command.misses import misses_of, shown_misses
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, read_results, write_results
+from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, read_results, write_results
 from tests.indexmill.small_snapshot import Text, publish
 
 
@@ -20,13 +20,13 @@ def hit(kind: str, *documents: str, tokens: int | None = 10) -> FoundHit:
 
 
 def result(name: str, gold: tuple[str, ...], *hits: FoundHit, kind: str | None = None) -> QuestionResult:
-    ranks = ranks_of(gold, found_in(hits))
+    ranks = ranks_of(gold, evidence_documents(hits))
     return QuestionResult("dense", name, f"What of {name}?", kind, gold, ranks, {2: 0.5}, hits, 1.25)
 
 
 def test_documents_are_those_of_evidence_in_the_order_they_are_met() -> None:
     hits = [hit("summary", "a", "b"), hit("passage", "c"), hit("text", "a"), hit("passage", "c"), hit("unit", "d")]
-    assert found_in(hits) == ["c", "a", "d"]
+    assert evidence_documents(hits) == ["c", "a", "d"]
     assert ranks_of(("d", "b", "c"), ["c", "a", "d"]) == (3, None, 1)
 
 

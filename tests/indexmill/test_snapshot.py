@@ -9,13 +9,14 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import indexmill
-from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
+from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, Snapshot, SnapshotNotFound, StoreError
 from indexmill.command import cli
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
 from indexmill.retrieve.passages import passages_of
@@ -29,9 +30,8 @@ from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, export, 
 QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
 
 
-def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        best = snapshot.retrieve("Ada Venn paid for the bridge.", method="dense", k=2)[0]
+def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(snapshot: Snapshot) -> None:
+    best = snapshot.retrieve("Ada Venn paid for the bridge.", method="dense", k=2)[0]
     assert (best.kind, best.text) == ("passage", "Ada Venn paid for the bridge.")
     assert (best.title, best.document_ids, best.version, best.tokens) == ("Marrow Bridge", ("bridge",), 1, 6)
     assert best.score == pytest.approx(1.0, abs=1e-5)
@@ -39,78 +39,62 @@ def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: 
     assert "explanation" not in best.to_dict()
 
 
-def test_rows_run_through_the_shards_in_the_order_of_their_labels(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        everything = snapshot.retrieve("the", k=100)
-        assert len(everything) == len(passages_of(snapshot)) == 5
-        assert [passages_of(snapshot).text(row)[:12] for row in range(5)] == [
-            "The Marrow B",
-            "Ada Venn pai",
-            "Ada Venn was",
-            "The Ilse is ",
-            "Tallow is a ",
-        ]
-        assert snapshot.table("passages").column("document_id").to_pylist() == [
-            "bridge",
-            "bridge",
-            "venn",
-            "ilse",
-            "tallow",
-        ]
-        scores = [hit.score for hit in everything]
-        assert scores == sorted(scores, reverse=True)
+def test_rows_run_through_the_shards_in_the_order_of_their_labels(snapshot: Snapshot) -> None:
+    everything = snapshot.retrieve("the", k=100)
+    assert len(everything) == len(passages_of(snapshot)) == 5
+    begun = [passages_of(snapshot).text(row)[:12] for row in range(5)]
+    assert begun == ["The Marrow B", "Ada Venn pai", "Ada Venn was", "The Ilse is ", "Tallow is a "]
+    documents = snapshot.table("passages").column("document_id").to_pylist()
+    assert documents == ["bridge", "bridge", "venn", "ilse", "tallow"]
+    scores = [hit.score for hit in everything]
+    assert scores == sorted(scores, reverse=True)
 
 
-def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, k=3) for question in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS, k=3) == alone
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], k=3) == alone[::-1]
-        assert snapshot.retrieve_batch(QUESTIONS, k=3, vectors=snapshot.encode(QUESTIONS)) == alone
-        assert snapshot.retrieve_batch([], k=3) == []
+def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot) -> None:
+    alone = [snapshot.retrieve(question, k=3) for question in QUESTIONS]
+    assert snapshot.retrieve_batch(QUESTIONS, k=3) == alone
+    assert snapshot.retrieve_batch(QUESTIONS[::-1], k=3) == alone[::-1]
+    assert snapshot.retrieve_batch(QUESTIONS, k=3, vectors=snapshot.encode(QUESTIONS)) == alone
+    assert snapshot.retrieve_batch([], k=3) == []
 
 
 @pytest.mark.parametrize("question", ["", "   ", "\n\t"])
-def test_an_empty_question_has_no_hits(store: Path, question: str) -> None:
-    with indexmill.open(store) as snapshot:
-        assert snapshot.retrieve(question) == []
-        full = snapshot.retrieve(QUESTIONS[0])
-        assert snapshot.retrieve_batch([question, QUESTIONS[0], question]) == [[], full, []]
+def test_an_empty_question_has_no_hits(snapshot: Snapshot, question: str) -> None:
+    assert snapshot.retrieve(question) == []
+    full = snapshot.retrieve(QUESTIONS[0])
+    assert snapshot.retrieve_batch([question, QUESTIONS[0], question]) == [[], full, []]
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.0, "5", None, True])
-def test_a_k_that_is_no_positive_whole_number_is_refused(store: Path, k: object) -> None:
-    with indexmill.open(store) as snapshot, pytest.raises(BadInput, match="k is"):
+def test_a_k_that_is_no_positive_whole_number_is_refused(snapshot: Snapshot, k: object) -> None:
+    with pytest.raises(BadInput, match="k is"):
         snapshot.retrieve("bridge", k=k)  # type: ignore[arg-type]
 
 
-def test_what_is_no_question_is_refused(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        with pytest.raises(BadInput, match="Unicode"):
-            snapshot.retrieve("bridge \udcff")
-        with pytest.raises(BadInput, match="expected a str"):
-            snapshot.retrieve_batch([b"bridge"])  # type: ignore[list-item]
-        with pytest.raises(BadInput, match="sequence of questions"):
-            snapshot.retrieve_batch("bridge")
+def test_what_is_no_question_is_refused(snapshot: Snapshot) -> None:
+    with pytest.raises(BadInput, match="Unicode"):
+        snapshot.retrieve("bridge \udcff")
+    with pytest.raises(BadInput, match="expected a str"):
+        snapshot.retrieve_batch([b"bridge"])  # type: ignore[list-item]
+    with pytest.raises(BadInput, match="sequence of questions"):
+        snapshot.retrieve_batch("bridge")
 
 
-def test_vectors_of_another_shape_or_value_are_refused(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        for vectors in (np.zeros((1, 63)), np.zeros((2, 64)), np.zeros(64), [["a"]]):
-            with pytest.raises(BadInput, match="vectors="):
-                snapshot.retrieve_batch(["bridge"], vectors=vectors)
-        with pytest.raises(BadInput, match="NaN"):
-            snapshot.retrieve_batch(["bridge"], vectors=np.full((1, 64), np.nan))
+def test_vectors_of_another_shape_or_value_are_refused(snapshot: Snapshot) -> None:
+    for vectors in (np.zeros((1, 63)), np.zeros((2, 64)), np.zeros(64), [["a"]]):
+        with pytest.raises(BadInput, match="vectors="):
+            snapshot.retrieve_batch(["bridge"], vectors=vectors)
+    with pytest.raises(BadInput, match="NaN"):
+        snapshot.retrieve_batch(["bridge"], vectors=np.full((1, 64), np.nan))
 
 
-def test_methods_are_those_whose_family_the_snapshot_holds(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        assert snapshot.methods == ("fused", "dense")
-        assert snapshot.default_method == "fused"
-        with pytest.raises(FamilyNotFound, match="does not hold 'tri_graph'"):
-            snapshot.retrieve("bridge", method="tri_graph")
-        with pytest.raises(BadInput, match="no method 'magic'"):
-            snapshot.retrieve("bridge", method="magic")
+def test_methods_are_those_whose_family_the_snapshot_holds(snapshot: Snapshot) -> None:
+    assert snapshot.methods == ("fused", "dense")
+    assert snapshot.default_method == "fused"
+    with pytest.raises(FamilyNotFound, match="does not hold 'tri_graph'"):
+        snapshot.retrieve("bridge", method="tri_graph")
+    with pytest.raises(BadInput, match="no method 'magic'"):
+        snapshot.retrieve("bridge", method="magic")
 
 
 def test_a_snapshot_of_no_documents_has_no_hits(tmp_path: Path) -> None:
@@ -157,39 +141,41 @@ def test_what_no_version_publishes_opens_by_its_manifest_and_by_the_run_that_lef
             open_candidate(tmp_path, run)
 
 
-def test_what_is_not_there_is_named(tmp_path: Path, store: Path) -> None:
-    with pytest.raises(SnapshotNotFound, match=r"no index yet in .*nowhere: run `indexmill build`"):
-        indexmill.open(tmp_path / "nowhere")
+@pytest.mark.parametrize(
+    ("path", "pinned", "error", "message"),
+    [
+        ("nowhere", {}, SnapshotNotFound, r"no index yet in .*nowhere: run `indexmill build`"),
+        ("file", {}, SnapshotNotFound, "not an index store"),
+        ("new", {}, SnapshotNotFound, "no snapshot yet"),
+        ("store", {"version": 7}, SnapshotNotFound, "no version 7"),
+        ("store", {"alias": "prod"}, SnapshotNotFound, "no alias 'prod'"),
+        ("store", {"version": 1, "alias": "prod"}, BadInput, "one of them"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    tmp_path: Path, store: Path, path: str, pinned: dict[str, Any], error: type[Exception], message: str
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SnapshotNotFound, match="not an index store"):
-        indexmill.open(tmp_path / "file")
-    with pytest.raises(SnapshotNotFound, match="no version 7"):
-        indexmill.open(store, version=7)
-    with pytest.raises(SnapshotNotFound, match="no alias 'prod'"):
-        indexmill.open(store, alias="prod")
-    with pytest.raises(BadInput, match="one of them"):
-        indexmill.open(store, version=1, alias="prod")
     SnapshotWriter(tmp_path / "new")
-    with pytest.raises(SnapshotNotFound, match="no snapshot yet"):
-        indexmill.open(tmp_path / "new")
+    with pytest.raises(error, match=message):
+        indexmill.open(tmp_path / path, **pinned)
 
 
-def test_artifacts_are_found_by_name(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        assert [one.name for one in snapshot.shards("vectors")] == ["vectors/p0", "vectors/p1"]
-        assert snapshot.artifact("passages/p0").rows == 3
-        assert snapshot.table("passages/p1", columns=["text"]).column_names == ["text"]
-        vectors = snapshot.arrays("vectors/p0")["passages"]
-        assert vectors.shape == (3, 64)
-        assert not vectors.flags.writeable
-        assert snapshot.file("documents/p0").is_file()
-        assert snapshot.dimensions == 64
-        with pytest.raises(NotFound, match="no table 'summaries'"):
-            snapshot.table("summaries")
-        with pytest.raises(NotFound, match="no artifact 'passages'"):
-            snapshot.artifact("passages")
-        with pytest.raises(NotFound, match="expected arrays"):
-            snapshot.arrays("passages/p0")
+def test_artifacts_are_found_by_name(snapshot: Snapshot) -> None:
+    assert [one.name for one in snapshot.shards("vectors")] == ["vectors/p0", "vectors/p1"]
+    assert snapshot.artifact("passages/p0").rows == 3
+    assert snapshot.table("passages/p1", columns=["text"]).column_names == ["text"]
+    vectors = snapshot.arrays("vectors/p0")["passages"]
+    assert vectors.shape == (3, 64)
+    assert not vectors.flags.writeable
+    assert snapshot.file("documents/p0").is_file()
+    assert snapshot.dimensions == 64
+    with pytest.raises(NotFound, match="no table 'summaries'"):
+        snapshot.table("summaries")
+    with pytest.raises(NotFound, match="no artifact 'passages'"):
+        snapshot.artifact("passages")
+    with pytest.raises(NotFound, match="expected arrays"):
+        snapshot.arrays("passages/p0")
 
 
 def test_a_closed_snapshot_says_so(store: Path) -> None:

@@ -18,8 +18,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from indexmill.answer.asking import Ask, asked_or_not
-from indexmill.answer.base import Bill, Said, context_tokens, prompt_tokens, text_tokens
+from indexmill.answer.asking import Ask, answer_or_error
+from indexmill.answer.base import Bill, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import all_of
 from indexmill.errors import BadInput
@@ -148,7 +148,7 @@ class AdaptiveFiltering:
         merge = self._setting.merge_tokens + text_tokens(question)
         return Bill(calls, sum(prompts) + merge, calls * max_output_tokens)
 
-    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
         """See ``Answering``.
 
         A level whose prompt is not answered is left out, and a caution says so, unless no level's is.
@@ -156,7 +156,7 @@ class AdaptiveFiltering:
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
         filters = self.filters(question, hits, ask.max_output_tokens)
-        answers = await all_of(asked_or_not(ask, one.request) for one in filters)
+        answers = await all_of(answer_or_error(ask, one.request) for one in filters)
         answered = [(one, said) for one, said in zip(filters, answers, strict=True) if not isinstance(said, LlmError)]
         failed = [(one, said) for one, said in zip(filters, answers, strict=True) if isinstance(said, LlmError)]
         if not answered:
@@ -166,9 +166,9 @@ class AdaptiveFiltering:
         cautions = tuple(f"the {one.name} could not be read: {error}" for one, error in failed)
         points = ranked([point for _, said in answered for point in points_of(said)], self._setting.least_score)
         if not points:
-            return Said(NOT_TOLD, False, "", read, cautions)
+            return Reply(NOT_TOLD, False, "", read, cautions)
         said = await ask(self.merge(question, points, ask.max_output_tokens))
-        return Said(said["answer"].strip(), said["found"], said["reasoning"].strip(), read, cautions)
+        return Reply(said["answer"].strip(), said["found"], said["reasoning"].strip(), read, cautions)
 
     def filters(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> list[Filter]:
         """The prompts about the levels that have hits, from the lowest."""

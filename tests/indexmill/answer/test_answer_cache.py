@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from indexmill import BadInput
-from indexmill.answer.answer_cache import AnswerCache, CachedLlm, Savings
+from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.asking import Ask
+from indexmill.answer.base import Bill
 from indexmill.answer.turns import Turns
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmForbidden, LlmUnusable
@@ -54,8 +55,8 @@ def request(content: str = "a", most: int = 64) -> Request:
     return Request("answer", "do", "v1", content, SCHEMA, most)
 
 
-def ask(llm: Scripted, path: Path, *requests: Request) -> tuple[list[Any], Savings]:
-    """What comes of some requests at once, errors included, and what the file spared."""
+def ask(llm: Scripted, path: Path, *requests: Request) -> tuple[list[Any], Bill]:
+    """What comes of some requests at once, errors included, and what the file saved."""
     kept = AnswerCache(path)
     through = CachedLlm(llm, kept)
 
@@ -64,15 +65,15 @@ def ask(llm: Scripted, path: Path, *requests: Request) -> tuple[list[Any], Savin
         asked = (Ask(through, turns, 64)(one) for one in requests)
         return await asyncio.gather(*asked, return_exceptions=True)
 
-    return asyncio.run(all_of_them()), kept.spared
+    return asyncio.run(all_of_them()), kept.savings
 
 
 def test_an_answer_is_paid_once_whoever_asks_and_whenever(tmp_path: Path) -> None:
     llm, path = Scripted([GOOD]), tmp_path / "kept"
-    found, spared = ask(llm, path, request(), request(), request("b"))
+    found, saved = ask(llm, path, request(), request(), request("b"))
     assert found == [{"said": "Où ?"}] * 3
     assert sorted(llm.sent) == [("a", False), ("b", False)]
-    assert spared == (1, 7, 3)
+    assert saved == (1, 7, 3)
     assert ask(llm, path, request(), request("b")) == (found[:2], (2, 14, 6))
     assert len(llm.sent) == 2
     assert len(AnswerCache(path)) == 2
@@ -102,9 +103,9 @@ def test_what_cannot_be_used_is_asked_again_and_a_repaired_answer_is_kept_whole(
 
 def test_where_the_first_of_two_fails_the_other_is_sent(tmp_path: Path) -> None:
     llm = Scripted([LlmForbidden("no key"), GOOD])
-    found, spared = ask(llm, tmp_path / "kept", request(), request())
+    found, saved = ask(llm, tmp_path / "kept", request(), request())
     assert isinstance(found[0], LlmForbidden)
-    assert (found[1], spared.calls, len(llm.sent)) == ({"said": "Où ?"}, 0, 2)
+    assert (found[1], saved.calls, len(llm.sent)) == ({"said": "Où ?"}, 0, 2)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40, -2, -1])

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ import pytest
 
 import indexmill
 from indexmill import BadInput, ConfigurationError, ModelUnavailable, Snapshot
-from indexmill.answer.answers import NOTHING_FOUND, within
+from indexmill.answer.answers import NOTHING_FOUND, fit_to_budget
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Said, context_tokens
+from indexmill.answer.base import Reply, context_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.quotation import Quotation
 from indexmill.hits import Hit
@@ -34,12 +34,6 @@ pytestmark = pytest.mark.usefixtures("endpoint")
 
 QUESTION = "Who paid for the Marrow Bridge?"
 SAID = {"reasoning": "Text 1 says who paid.", "found": True, "answer": "Ada Venn"}
-
-
-@pytest.fixture(scope="module")
-def snapshot(published: Path) -> Iterator[Snapshot]:
-    with indexmill.open(published) as opened:
-        yield opened
 
 
 def llm_of(server: LlmServer, **settings: Any) -> OpenAiLlm:
@@ -177,7 +171,7 @@ def test_a_method_may_bring_its_own_way_of_answering(snapshot: Snapshot, monkeyp
 
 
 class TwoCalls(OnePrompt):
-    async def answer(self, question: str, hits: Any, ask: Ask) -> Said:
+    async def answer(self, question: str, hits: Any, ask: Ask) -> Reply:
         first, second = await asyncio.gather(*(super(TwoCalls, self).answer(question, hits, ask) for _ in range(2)))
         assert first == second
         return first._replace(text=f"{first.text}, twice")
@@ -224,13 +218,13 @@ def hit(text: str, tokens: int | None = None) -> Hit:
 
 def test_the_context_is_cut_to_a_budget_in_whole_hits_the_best_first() -> None:
     hits = [hit("a", 40), hit("b", 50), hit("c", 10), hit("d", 1)]
-    assert within(hits, None) == within(hits, 101) == hits
-    assert within(hits, 100) == hits[:3]
-    assert within(hits, 51) == [hits[0], hits[2], hits[3]]
-    assert within(hits, 1) == [hits[3]]
-    assert within([], 1) == []
+    assert fit_to_budget(hits, None) == fit_to_budget(hits, 101) == hits
+    assert fit_to_budget(hits, 100) == hits[:3]
+    assert fit_to_budget(hits, 51) == [hits[0], hits[2], hits[3]]
+    assert fit_to_budget(hits, 1) == [hits[3]]
+    assert fit_to_budget([], 1) == []
     with pytest.raises(BadInput, match="token_budget is 5, and the shortest of 2 hits has 40 tokens"):
-        within(hits[:2], 5)
+        fit_to_budget(hits[:2], 5)
 
 
 def test_a_text_has_no_fewer_tokens_than_an_eighth_of_its_bytes() -> None:
@@ -431,7 +425,7 @@ def test_a_batch_with_faults_of_every_kind_is_answered(snapshot: Snapshot) -> No
 # --- without a model
 
 
-def quoted(question: str, *hits: Hit) -> Said:
+def quoted(question: str, *hits: Hit) -> Reply:
     return asyncio.run(Quotation().answer(question, hits))
 
 
@@ -446,8 +440,8 @@ def test_the_quotation_shares_the_rarest_words_and_the_better_hit_wins_a_tie() -
     first = hit("The bridge is long. The bridge fell in March! Nobody came.")
     assert quoted("When did the bridge fall in March?", first).text == "The bridge fell in March!"
     assert quoted("Bridges?", hit("A bridge."), hit("The bridge.")).text == "A bridge."
-    assert quoted("Where?", hit("One.\nTwo.")) == Said("One.", False)
+    assert quoted("Where?", hit("One.\nTwo.")) == Reply("One.", False)
     titled = Hit("passage", "1", 1.0, "She was born in Tallow.", "Ada Venn", ("d",))
     assert quoted("Where was Ada Venn born?", hit("Bruno was born in Vell."), titled).text == titled.text
     assert quoted("誰出資？", hit("河很冷。艾達出資建橋。")).text == "艾達出資建橋。"
-    assert quoted("Who?", hit(" \n ")) == Said("", False)
+    assert quoted("Who?", hit(" \n ")) == Reply("", False)

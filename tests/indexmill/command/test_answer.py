@@ -26,6 +26,11 @@ def here(store: Path, monkeypatch: pytest.MonkeyPatch, endpoint: None) -> Path:
     return store.parent
 
 
+def asking(server: LlmServer, *more: object) -> tuple[object, ...]:
+    """The command that asks the model of a server."""
+    return ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url, *more)
+
+
 def configure(folder: Path, **llm: Any) -> None:
     (folder / "indexmill.yaml").write_text(json.dumps({"store": "store", "llm": llm}))
 
@@ -43,11 +48,10 @@ def test_without_a_model_the_answer_is_a_quotation_and_says_so(run: Run, here: P
 
 def test_the_model_of_the_options_is_asked(run: Run, here: Path) -> None:
     with LlmServer(lambda chat: SAID) as server:
-        asked = ("answer", QUESTION, "--model", "small", "--base-url", server.base_url)
-        assert run(*asked, "--explain") == 0
+        assert run(*asking(server, "--explain")) == 0
         assert run.out.startswith("Ada Venn\n\nby small; version 1, ")
         assert "    Text 1 says who paid.\n" in run.out
-        found = run.json(*asked, "--token-budget", 12)
+        found = run.json(*asking(server, "--token-budget", 12))
         assert {one.headers["authorization"] for one in server.chats} == {f"Bearer {CANARY}"}
     assert (found["answer"], found["found"], found["model"]) == ("Ada Venn", True, "small")
     assert 0 < found["context_tokens"] <= 12
@@ -95,7 +99,7 @@ def test_what_cannot_work_ends_with_2_and_one_line(
 
 def test_an_endpoint_that_does_not_answer_ends_with_1_and_shows_no_secret(run: Run, here: Path) -> None:
     with LlmServer(lambda chat: SAID, Faults(rule=lambda received: "422")) as server:
-        assert run("--debug", "answer", QUESTION, "--model", "small", "--base-url", server.base_url) == 1
+        assert run(*asking(server, "--debug")) == 1
     assert "answered 422" in run.err
     assert CANARY not in run.err + run.out
     assert run.out == ""
@@ -106,8 +110,7 @@ def test_nothing_found_and_an_answer_that_would_command_the_terminal(run: Run, h
     assert run.out == "Nothing was found.\n"
     publish(here / "other", {"p": (Text("a", "T\x1b[2J", "one \x1b]0;owned\x07 two"),)})
     with LlmServer(lambda chat: {**SAID, "answer": "\x1b[2Jyes"}) as server:
-        asked = ("--model", "small", "--base-url", server.base_url, "--explain")
-        assert run("answer", "one?", "--store", here / "other", *asked) == 0
+        assert run(*asking(server, "--explain", "--store", here / "other")) == 0
     assert "\x1b" not in run.out
     assert "yes" in run.out
 
@@ -116,16 +119,15 @@ def test_what_takes_long_is_said_on_standard_error(run: Run, here: Path, monkeyp
     faults = Faults(by_number={1: "429-seconds", 2: "slow"}, retry_after=3.0, slow_seconds=0.5)
     monkeypatch.setattr(waiting, "MOMENT", 1.0)
     with LlmServer(lambda chat: SAID, faults) as server:
-        asked = ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url)
-        assert run(*asked, "--json") == 0
+        assert run(*asking(server, "--json")) == 0
         assert json.loads(run.out)["answer"] == "Ada Venn"  # standard output has one object
-        again, asking = (line for line in run.err.splitlines() if "small" in line)
+        again, started = (line for line in run.err.splitlines() if "small" in line)
         assert again.startswith("waiting to ask small again: ")
-        assert asking.startswith("asking small at 127.0.0.1:")
+        assert started.startswith("asking small at 127.0.0.1:")
         assert CANARY not in run.err
     monkeypatch.setattr(waiting, "MOMENT", 60.0)
     with LlmServer(lambda chat: SAID) as server:
-        assert run("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url) == 0
+        assert run(*asking(server)) == 0
         assert run.err == ""
 
 
@@ -148,9 +150,8 @@ def test_a_terminal_has_one_line_that_goes_away(
 
 def test_the_advice_about_an_answer_that_was_cut_off_names_an_option_that_is_read(run: Run, here: Path) -> None:
     with LlmServer(lambda chat: SAID, Faults(rule=lambda received: "truncated")) as server:
-        asked = ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url)
-        assert run(*asked) == 1
+        assert run(*asking(server)) == 1
         assert "--max-output-tokens" in run.err
-        assert run(*asked, "--max-output-tokens", 77) == 1
+        assert run(*asking(server, "--max-output-tokens", 77)) == 1
         limits = [chat.json()["max_tokens"] for chat in server.chats]
     assert limits == [1024, 77]

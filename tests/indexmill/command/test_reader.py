@@ -13,7 +13,7 @@ import pytest
 from indexmill import command
 from indexmill.results import read_results
 from indexmill.store.layout import blob_path, ref_name
-from tests.indexmill.running import Run
+from tests.indexmill.running import Run, write_lines
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, point, publish
 
 
@@ -53,18 +53,11 @@ def test_where_leaves_documents_out_and_all_conditions_have_to_hold(run: Run, tm
     assert [hit["document_ids"] for hit in run.json(*query, "--where", "year>=2021")["hits"]] == [["b"], ["c"]]
     assert run(*query, "--where", "year<2000") == 0
     assert run.out == "nothing found\n"
-    questions = tmp_path / "q.jsonl"
-    questions.write_text('{"question": "bridge", "gold_ids": ["a", "c"]}\n')
+    questions = write_lines(tmp_path / "q.jsonl", {"question": "bridge", "gold_ids": ["a", "c"]})
     evaluate = ("evaluate", questions, "--store", tmp_path / "s", "-k", "1,2")
     for where, expected in (((), [0.5, 0.5]), (("--where", "year>2020"), [0.0, 0.5]), (("--where", "year=1"), [0, 0])):
         found = run.json(*evaluate, *where)["methods"]["dense"]
         assert [found["recall@1"], found["recall@2"]] == expected
-
-
-def test_an_empty_question_finds_nothing(run: Run, store: Path) -> None:
-    assert run.json("query", "  ")["hits"] == []
-    assert run("query", "") == 0
-    assert run.out == "nothing found\n"
 
 
 def test_corpus_text_cannot_command_the_terminal(run: Run, tmp_path: Path) -> None:
@@ -76,7 +69,8 @@ def test_corpus_text_cannot_command_the_terminal(run: Run, tmp_path: Path) -> No
 
 
 def test_ids_and_titles_with_line_ends_take_one_line_wherever_they_are_printed(run: Run, tmp_path: Path) -> None:
-    store, questions = tmp_path / "s", tmp_path / "q.jsonl"
+    store = tmp_path / "s"
+    questions = write_lines(tmp_path / "q.jsonl", {"question": "The bridge\nof Vell", "gold_ids": ["a\nid\u2028x"]})
     publish(store, {"p": (Text("b", "B", "The bridge of Vell."),)})
     publish(store, {"p": (Text("b", "B", "The bridge of Vell."), Text("a\nid\u2028x", "A\ntitle\x1b", "A river."))}, 2)
     assert run("query", "A river.", "--store", store, "-k", 1) == 0
@@ -85,7 +79,6 @@ def test_ids_and_titles_with_line_ends_take_one_line_wherever_they_are_printed(r
     assert any(line.endswith("A title\ufffd  [a id x]") for line in run.out.splitlines())
     assert run("diff", 1, 2, "--store", store) == 0
     assert "  added:   a id x" in run.out.splitlines()
-    questions.write_text(json.dumps({"question": "The bridge\nof Vell", "gold_ids": ["a\nid\u2028x"]}) + "\n")
     assert run("evaluate", questions, "--store", store, "-k", 1, "--misses", 1) == 0
     assert "The bridge of Vell" in run.out.splitlines()
     assert any(line.startswith("    missed: A title\ufffd [a id x]") for line in run.out.splitlines())
@@ -149,8 +142,9 @@ def test_show_says_what_a_snapshot_holds(run: Run, store: Path) -> None:
 
 
 def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path) -> None:
-    questions = tmp_path / "q.jsonl"
-    questions.write_text('{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"]}\n')
+    questions = write_lines(
+        tmp_path / "q.jsonl", {"question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"]}
+    )
     found = run.json("evaluate", questions, "--method", "dense", "--k", "1,5")
     assert found["version"] == 1
     assert found["unknown_gold_ids"] == 1
@@ -168,10 +162,8 @@ def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path)
 
 
 def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp_path: Path) -> None:
-    questions = tmp_path / "q.jsonl"
     texts = ("Tallow is a town of lamps.", "Who paid for the bridge?", "Where does the Ilse rise?") * 4
-    lines = ({"id": str(i), "question": text, "gold_ids": ["tallow"]} for i, text in enumerate(texts))
-    questions.write_text("\n".join(map(json.dumps, lines)))
+    questions = write_lines(tmp_path / "q.jsonl", *({"question": text, "gold_ids": ["tallow"]} for text in texts))
     alone, several = (
         run.json("evaluate", questions, "-m", "dense", "-k", "1,5", *more)["methods"]["dense"]
         for more in ((), ("--processes", "2"))
@@ -183,11 +175,10 @@ def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp
 def test_evaluate_writes_what_every_question_found_and_shows_what_it_misses(
     run: Run, store: Path, tmp_path: Path
 ) -> None:
-    questions, output = tmp_path / "q.jsonl", tmp_path / "results.jsonl"
-    questions.write_text(
-        '{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"], "type": "bridge"}\n'
-        '{"id": "2", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"], "type": "single"}\n'
-    )
+    lamps = {"question": "Tallow is a town of lamps.", "gold_ids": ["tallow"]}
+    worse = {**lamps, "gold_ids": ["tallow", "gone"], "id": "1", "type": "bridge"}
+    questions = write_lines(tmp_path / "q.jsonl", worse, {**lamps, "id": "2", "type": "single"})
+    output = tmp_path / "results.jsonl"
     found = run.json("evaluate", questions, "-m", "dense,fused", "-k", "1,3", "--output", output, "--misses", "5")
     lines = read_results(output)
     assert [(one.method, one.id, one.ranks) for one in lines] == [
@@ -217,21 +208,20 @@ def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_p
     assert "(did you mean 'dense'?)" in run.err
     assert run("answer", "river", "--quote", "--set", "dense=much") == 2
     assert "dense is 'much'" in run.err
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text('{"question": "river", "gold_ids": ["ilse"]}\n')
-    assert run("evaluate", str(questions), "--set", "fused.pool=3") == 0
-    assert run("evaluate", str(questions), "--set", "fused.pool=0") == 2
-    assert "pool is 0" in run.err
-    assert run("evaluate", str(questions), "--set", "pool=3") == 2
-    assert "say of which method" in run.err
-    assert run("evaluate", str(questions), "--set", "pool=3", "--fit") == 2
-    assert "--set: --fit does not take that" in run.err
+    evaluate = ("evaluate", write_lines(tmp_path / "questions.jsonl", {"question": "river", "gold_ids": ["ilse"]}))
+    assert run(*evaluate, "--set", "fused.pool=3") == 0
+    for more, message in (
+        (["--set", "fused.pool=0"], "pool is 0"),
+        (["--set", "pool=3"], "say of which method"),
+        (["--set", "pool=3", "--fit"], "--set: --fit does not take that"),
+    ):
+        assert run(*evaluate, *more) == 2
+        assert message in run.err
 
 
 def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
     report = run.json("verify")
     assert report["ok"] is True
-    assert run("verify", 1) == 0
     digest = run.json("show")["artifacts"][0]["digest"]
     path = store / blob_path(digest)
     data = bytearray(path.read_bytes())
@@ -240,6 +230,7 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
     path.write_bytes(data)
     assert run("verify") == 1
     assert digest in run.out
+    assert "version 1: 1 problem; " in run.out
     assert run("verify", "--json") == 1
     report = json.loads(run.out)
     assert report["ok"] is False
@@ -247,31 +238,26 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "message"),
+    ("argv", "message"),
     [
-        (("show", "7"), 2, "no version 7"),
-        (("query", "x", "--alias", "prod"), 2, "no alias 'prod'"),
-        (("query", "x", "--snapshot", "1", "--alias", "prod"), 2, "one of them"),
-        (("query", "x", "--store", "nowhere"), 2, "there is no index yet"),
-        (("query", "x", "--method", "tri_graph"), 2, "does not hold"),
-        (("query", "x", "--method", "magic"), 2, "no method"),
-        (("query", "x", "-k", "0"), 2, "-k"),
-        (("query", "x", "--where", "year"), 2, "is no condition"),
-        (
-            ("query", "x", "--where", "year=1"),
-            2,
-            "no document has a field 'year'; there are document_id, title, source",
-        ),
-        (("query",), 2, "QUESTION"),
-        (("nonsense",), 2, "No such command"),
-        (("show", "--config", "none.yaml"), 2, "none.yaml"),
-        (("query", "\udcff"), 2, "Unicode"),
+        (("show", "7"), "no version 7"),
+        (("query", "x", "--alias", "prod"), "no alias 'prod'"),
+        (("query", "x", "--snapshot", "1", "--alias", "prod"), "one of them"),
+        (("query", "x", "--store", "nowhere"), "there is no index yet"),
+        (("query", "x", "--method", "tri_graph"), "does not hold"),
+        (("query", "x", "--method", "magic"), "no method"),
+        (("query", "x", "-k", "0"), "-k"),
+        (("query", "x", "--where", "year"), "is no condition"),
+        (("query", "x", "--where", "year=1"), "no document has a field 'year'; there are document_id, title"),
+        (("query",), "QUESTION"),
+        (("show", "--config", "none.yaml"), "none.yaml"),
+        (("query", "\udcff"), "Unicode"),
     ],
 )
 def test_an_error_is_a_line_on_standard_error_and_an_exit_code(
-    run: Run, store: Path, argv: tuple[str, ...], code: int, message: str
+    run: Run, store: Path, argv: tuple[str, ...], message: str
 ) -> None:
-    assert run(*argv) == code
+    assert run(*argv) == 2
     assert message in run.err
     assert run.out == ""
     assert "Traceback" not in run.err
@@ -345,23 +331,9 @@ def test_the_help_of_query_lists_options_by_family(run: Run) -> None:
 
 
 def test_an_unknown_command_names_those_that_are_written_alike(run: Run) -> None:
-    assert run("biuld") == 2
-    assert "did you mean build?" in run.err
-    assert run("qurey", "who?") == 2
-    assert "did you mean query?" in run.err
-    assert run("xxxxxxxx") == 2
-    assert "did you mean" not in run.err
-    assert "No such command 'xxxxxxxx'" in run.err
-
-
-def test_what_is_shown_of_one_thing_is_in_the_singular(run: Run, tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "single")
-    writer.shard("p0", [Text("one", "Title", "A single passage.")])
-    writer.publish()
-    (blob,) = writer.artifacts[:1]
-    (tmp_path / "single" / blob_path(blob.digest)).write_bytes(b"x")
-    assert run("verify", "--store", tmp_path / "single") == 1
-    assert "version 1: 1 problem; " in run.out
+    for word, alike in (("biuld", ": did you mean build?"), ("qurey", ": did you mean query?"), ("xxxxxxxx", ".")):
+        assert run(word) == 2
+        assert f"No such command {word!r}{alike}\n" in run.err
 
 
 def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 import indexmill
-from indexmill import BadInput, FamilyNotFound
+from indexmill import BadInput, FamilyNotFound, Snapshot
 from indexmill.evaluate.recall import Question, evaluate, read_questions
 from indexmill.results import recall
+from tests.indexmill.running import write_lines
 from tests.indexmill.small_snapshot import Text, publish
-
-
-def write(path: Path, *records: object) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
 
 
 def test_recall_is_the_part_of_the_gold_documents_among_the_first_k() -> None:
@@ -26,7 +21,7 @@ def test_recall_is_the_part_of_the_gold_documents_among_the_first_k() -> None:
 
 
 def test_a_question_file_is_read(tmp_path: Path) -> None:
-    path = write(
+    path = write_lines(
         tmp_path / "questions.jsonl",
         {"id": "1", "question": "Who?", "gold_ids": ["b", "a", "b"], "type": "bridge", "answer": "Ada"},
         {"question": "Où ?", "gold_ids": ["c"]},
@@ -38,7 +33,7 @@ def test_a_question_file_is_read(tmp_path: Path) -> None:
 def test_an_answer_is_a_text_a_number_or_a_list_of_those_that_are_right(tmp_path: Path) -> None:
     given: list[object] = ["Ada", " ", 1907, True, ["Ada Venn", "A. Venn", "Ada Venn", False], [], None]
     records = [{"question": "Who?", "gold_ids": ["b"], "answer": one} for one in given]
-    read = read_questions(write(tmp_path / "questions.jsonl", *records))
+    read = read_questions(write_lines(tmp_path / "questions.jsonl", *records))
     assert [one.answers for one in read] == [
         *(("Ada",), (), ("1907",), ("yes",)),
         *(("Ada Venn", "A. Venn", "no"), (), ()),
@@ -46,12 +41,12 @@ def test_an_answer_is_a_text_a_number_or_a_list_of_those_that_are_right(tmp_path
 
 
 def test_where_answers_are_evaluated_no_evidence_has_to_be_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "questions.jsonl", {"question": "Who?"}, {"question": "Why?", "gold_ids": ["a"]})
+    path = write_lines(tmp_path / "questions.jsonl", {"question": "Who?"}, {"question": "Why?", "gold_ids": ["a"]})
     assert [one.gold_ids for one in read_questions(path, evidence=False)] == [(), ("a",)]
     with pytest.raises(BadInput, match='"gold_ids" is None'):
         read_questions(path)
     with pytest.raises(BadInput, match='"gold_ids" is 3'):
-        read_questions(write(tmp_path / "wrong.jsonl", {"question": "Who?", "gold_ids": 3}), evidence=False)
+        read_questions(write_lines(tmp_path / "wrong.jsonl", {"question": "Who?", "gold_ids": 3}), evidence=False)
 
 
 @pytest.mark.parametrize(
@@ -82,16 +77,15 @@ def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot read"):
         read_questions(tmp_path / "none.jsonl")
     with pytest.raises(BadInput, match="holds no questions"):
-        read_questions(write(tmp_path / "empty.jsonl"))
+        read_questions(write_lines(tmp_path / "empty.jsonl"))
 
 
-def test_a_snapshot_is_evaluated_at_every_k_and_by_type(store: Path) -> None:
+def test_a_snapshot_is_evaluated_at_every_k_and_by_type(snapshot: Snapshot) -> None:
     questions = [
         Question("1", "Ada Venn paid for the bridge.", ("bridge", "gone"), "bridge"),
         Question("2", "Tallow is a town of lamps.", ("tallow",), "single"),
     ]
-    with indexmill.open(store) as snapshot:
-        found = evaluate(snapshot, questions, ks=(4, 1))
+    found = evaluate(snapshot, questions, ks=(4, 1))
     assert (found.version, found.gold_ids, found.unknown_gold_ids) == (1, 3, 1)
     result = found.methods["dense"].to_dict()
     assert result["recall@1"] == result["recall@4"] == 0.75
@@ -123,21 +117,19 @@ def test_an_empty_snapshot_misses_every_gold_document(tmp_path: Path) -> None:
     assert result.types == {"bridge": (1, {5: 0.0, 10: 0.0})}
 
 
-def test_the_clock_is_read_around_retrieval_and_encoding_apart(store: Path) -> None:
+def test_the_clock_is_read_around_retrieval_and_encoding_apart(snapshot: Snapshot) -> None:
     ticks = iter(range(100))
-    with indexmill.open(store) as snapshot:
-        found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], ["dense"], clock=lambda: float(next(ticks)))
+    found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], ["dense"], clock=lambda: float(next(ticks)))
     assert found.methods["dense"].milliseconds_per_question == 1000
     assert found.methods["dense"].encode_milliseconds_per_question == 1000
     assert next(ticks) == 4
 
 
-def test_what_cannot_be_evaluated_is_refused(store: Path) -> None:
+def test_what_cannot_be_evaluated_is_refused(snapshot: Snapshot) -> None:
     question = Question("1", "lamps", ("tallow",))
-    with indexmill.open(store) as snapshot:
-        with pytest.raises(BadInput, match="no questions"):
-            evaluate(snapshot, [])
-        with pytest.raises(BadInput, match="k is 0"):
-            evaluate(snapshot, [question], ks=(0,))
-        with pytest.raises(FamilyNotFound, match="tri_graph"):
-            evaluate(snapshot, [question], methods=["tri_graph"])
+    with pytest.raises(BadInput, match="no questions"):
+        evaluate(snapshot, [])
+    with pytest.raises(BadInput, match="k is 0"):
+        evaluate(snapshot, [question], ks=(0,))
+    with pytest.raises(FamilyNotFound, match="tri_graph"):
+        evaluate(snapshot, [question], methods=["tri_graph"])

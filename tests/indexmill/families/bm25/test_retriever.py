@@ -166,7 +166,7 @@ def test_a_snapshot_is_asked_by_its_words_without_an_encoder(store: Path) -> Non
     with indexmill.open(store) as snapshot:
         assert snapshot.methods == ("fused", "dense", "bm25")
         first, *others = snapshot.retrieve("Who paid for the bridges?", method="bm25")
-        assert "encoder" not in snapshot._made
+        assert "encoder" not in snapshot._cache
     assert (first.text, first.title) == ("Ada Venn paid for the bridge.", "Marrow Bridge")
     assert [hit.document_ids for hit in others] == [("bridge",)]
 

@@ -18,7 +18,7 @@ import indexmill
 from indexmill import BadInput, ConfigurationError, Snapshot
 from indexmill.answer.answers import NOTHING_FOUND
 from indexmill.answer.asking import Ask, Patience
-from indexmill.answer.base import Said, context_tokens, prompt_tokens, text_tokens
+from indexmill.answer.base import Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import Turns
 from indexmill.evaluate.answers import Asking, bill, evaluate_answers
@@ -112,10 +112,10 @@ def one_point(chat: Mapping[str, Any]) -> dict[str, Any]:
 
 def asked(
     server: LlmServer, hits: Sequence[Hit] = HITS, question: str = QUESTION, tokens: int = 1024, **settings: object
-) -> tuple[Said, Ask]:
+) -> tuple[Reply, Ask]:
     llm = indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
 
-    async def run() -> tuple[Said, Ask]:
+    async def run() -> tuple[Reply, Ask]:
         ask = Ask(llm, Turns(8), tokens, Patience())
         return await AdaptiveFiltering(settings).answer(question, hits, ask), ask
 
@@ -144,7 +144,7 @@ def test_each_level_has_a_prompt_of_its_own_and_the_points_go_into_one_more() ->
         assert len(server.chats) == ask.calls == 4
         assert server.chats[-1].json() == merge
         assert (ask.input_tokens, ask.output_tokens) == (server.billed.input_tokens, server.billed.output_tokens)
-    assert said == Said("Ada Venn", True, "Point 1 says who paid.", tuple(HITS))
+    assert said == Reply("Ada Venn", True, "Point 1 says who paid.", tuple(HITS))
     of_entities = (
         "Text 1 says what is known of single things, one a line. Text 2 says how things are related, one relation a "
         "line. Text 3 is a passage of the collection."
@@ -303,7 +303,7 @@ def test_where_no_level_has_a_point_nobody_is_asked_for_an_answer(points: list[t
         said, ask = asked(server)
         assert len(server.chats) == ask.calls == 3
         assert ask.input_tokens == server.billed.input_tokens > 0
-    assert said == Said(NOT_TOLD, False, "", tuple(HITS))
+    assert said == Reply(NOT_TOLD, False, "", tuple(HITS))
 
 
 def test_an_answer_that_the_points_do_not_hold_is_not_found() -> None:
@@ -637,8 +637,8 @@ def test_evaluation_counts_the_calls_of_all_levels(snapshot: Snapshot) -> None:
             given = Asking(llm_of(server), k=2, settings={"community_tree": settings})
             told = bill(snapshot, questions, ["community_tree"], given)["community_tree"]
             result = evaluate_answers(snapshot, questions, ["community_tree"], given).methods["community_tree"]
-            assert told.calls == result.calls == 2 * calls
-            assert result.input_tokens <= told.input_tokens
+            assert told.calls == result.billed.calls == 2 * calls
+            assert result.billed.input_tokens <= told.input_tokens
             assert result.scores is not None
             assert result.scores.exact_match == 1
 
@@ -650,7 +650,7 @@ def test_unfiltered_it_asks_as_other_methods_do() -> None:
     with LlmServer(lambda chat: SAID) as server:
         said, ask = asked(server, filtered=False)
         (chat,) = chats(server, filters=False)
-    assert (said, ask.calls) == (Said("Ada Venn", True, "Point 1 says who paid."), 1)
+    assert (said, ask.calls) == (Reply("Ada Venn", True, "Point 1 says who paid."), 1)
     request = OnePrompt().request(QUESTION, HITS, 1024)
     assert chat["messages"][1]["content"] == request.content
     assert not AdaptiveFiltering({"filtered": False}).uses_explanations

@@ -12,7 +12,7 @@ import indexmill
 from indexmill.answer.answers import answering_of, contexts_of
 from indexmill.answer.base import context_tokens
 from indexmill.command import main
-from indexmill.command.model import filtering_of
+from indexmill.command.model import answering_settings
 from indexmill.errors import BadInput
 from indexmill.families.zoom_graph.answering import GAP, KeptSentences, kept_text
 from indexmill.hits import Hit
@@ -110,8 +110,8 @@ def test_zoom_graph_answers_from_kept_sentences_and_cites_passages(store: Path) 
 
 def test_the_command_reads_whole_passages_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     given = {"level_tokens": None, "direct": False, "whole_passages": True}
-    assert filtering_of(["zoom_graph", "dense"], given) == {"zoom_graph": {"read": "passage"}}
+    assert answering_settings(["zoom_graph", "dense"], given) == {"zoom_graph": {"read": "passage"}}
     assert main(["answer", "x", "--method", "dense", "--whole-passages", "--store", "nowhere"]) == 2
     capsys.readouterr()
     with pytest.raises(BadInput, match="--whole-passages: dense does not take that; add --method zoom_graph"):
-        filtering_of(["dense"], given)
+        answering_settings(["dense"], given)

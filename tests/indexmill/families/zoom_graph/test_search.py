@@ -227,13 +227,13 @@ def test_unknown_parameters_and_arrays_that_do_not_fit_are_refused(snapshot: Sna
     arrays = dict(snapshot.arrays("zoom_graph/matrices"))
     arrays["mentions.indptr"] = arrays["mentions.indptr"][:-1]
     key = ("arrays", "zoom_graph/matrices")
-    held = snapshot._made[key]
-    snapshot._made[key] = arrays
+    held = snapshot._cache[key]
+    snapshot._cache[key] = arrays
     try:
         with pytest.raises(CorruptBlob, match="zoom_graph/matrices"):
             open_zoom_graph(snapshot)
     finally:
-        snapshot._made[key] = held
+        snapshot._cache[key] = held
 
 
 def test_how_many_sentences_are_held_changes_nothing(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
