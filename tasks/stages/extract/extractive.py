@@ -20,7 +20,15 @@ from indexmill.text.names import canonical_words
 from indexmill.text.terms import COMMON
 from schemas.tables import MENTIONS
 from tasks.core.stage import Input, Outputs, Part, Settings, Stage
-from tasks.stages.extract.tables import EXTRACTION_OUTPUTS, Entity, Extraction, Relation, Texts, Unit, extracted_of
+from tasks.stages.extract.tables import (
+    EXTRACTION_OUTPUTS,
+    Entity,
+    Extraction,
+    MentionTexts,
+    Relation,
+    Unit,
+    extracted_of,
+)
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
@@ -164,7 +172,7 @@ def _description(best: Sequence[tuple[int, int]], told: Sequence[_Sentence]) -> 
     return both if len(both) <= _DESCRIPTION or len(best) < 2 else told[best[0][1]].text
 
 
-def extract_all(texts: Texts) -> list[Extraction]:
+def extract_all(texts: MentionTexts) -> list[Extraction]:
     """The extraction of each passage of some documents."""
     ids = texts.passages["passage_id"].combine_chunks()
     sentences = _grouped(texts.sentences, ids, "ordinal", "start", "end")
