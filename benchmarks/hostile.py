@@ -456,7 +456,7 @@ def _scanned(file: SourceFile, chosen: CorpusSettings, folder: Path) -> tuple[sp
         Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak begins anew
     scan_process.give_back(process)
     began = time.perf_counter()
-    result = supervisor.scan(file, chosen, folder)
+    result = supervisor.scan([file], chosen, folder)
     seconds = time.perf_counter() - began
     peak = _peak(process.pid)
     if peak > _FRESH:

@@ -15,8 +15,10 @@ import math
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -70,6 +72,7 @@ _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
 _SWELLS = 6  # times that compressed records are longer, about
 _MAGIC = re.compile(r"[*?\[]")
+_KNOWN = f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +141,10 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     if not found and not allow_none:
         seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
         raise BadInput(
-            f"no corpus file found in {', '.join(settings.paths)}{seen}. "
-            f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst; see also include and exclude"
+            f"no corpus file found in {', '.join(settings.paths)}{seen}. {_KNOWN}; see also include and exclude"
         )
     _refuse_same_id(found.values())
-    names: dict[str, int] = {}
-    for file in found.values():
-        names[file.name] = names.get(file.name, 0) + 1
+    names = Counter(file.name for file in found.values())
     files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
     files.sort(key=lambda file: (file.name, file.path))
     return SourceFiles(tuple(files), tuple(empty))
@@ -233,9 +233,7 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
         if not Path(path).is_file():
             raise BadInput(f"{given} is neither a file nor a folder")
         if kind_of(path) is None:
-            raise BadInput(
-                f"{given} is of no known format. Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
-            )
+            raise BadInput(f"{given} is of no known format. {_KNOWN}")
         yield path, str(Path(path).parent)
     elif _MAGIC.search(given):
         root = _root(path)
@@ -256,7 +254,9 @@ def _absolute(given: str) -> str:
 
 def _root(path: str) -> str:
     """The corpus folder of an absolute path: itself, if it is there, and of a glob what is before the wildcards."""
-    return path if Path(path).exists() else _fixed_part(path)
+    if Path(path).exists():
+        return path
+    return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
 
 
 def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
@@ -331,20 +331,9 @@ def _below(path: str, root: str) -> str:
     return Path(path).relative_to(root).as_posix()
 
 
-def _fixed_part(pattern: str) -> str:
-    """The folder before the first wildcard of a glob."""
-    fixed: list[str] = []
-    for part in Path(pattern).parts[:-1]:
-        if _MAGIC.search(part):
-            break
-        fixed.append(part)
-    return str(Path(*fixed))
-
-
 def _chosen(name: str, settings: CorpusSettings) -> bool:
-    if settings.include and not any(_matches(name, pattern) for pattern in settings.include):
-        return False
-    return not any(_matches(name, pattern) for pattern in settings.exclude)
+    included = not settings.include or any(_matches(name, pattern) for pattern in settings.include)
+    return included and not any(_matches(name, pattern) for pattern in settings.exclude)
 
 
 def _matches(name: str, pattern: str) -> bool:

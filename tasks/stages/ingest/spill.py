@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -81,13 +82,8 @@ _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("row", pa.int32(), nullable=False),
 ]
 _WINNERS = pa.schema(_WINNERS_FIELDS)
-_PLACED_FIELDS: list[pa.Field[Any]] = [
-    *_WINNERS_FIELDS,
-    pa.field("file", pa.string(), nullable=False),
-    pa.field("line", pa.int64()),  # null for a text file
-]
-_PLACED = pa.schema(_PLACED_FIELDS)
-"""A row with its place in the corpus, which a refusal names and no part holds."""
+_PLACED = pa.schema([*_WINNERS_FIELDS, *_INDEX_FIELDS[-2:]])
+"""A row with its file and line in the corpus, which a refusal names and no part holds."""
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
@@ -147,11 +143,11 @@ class Cut:
 
 
 def scan(
-    files: SourceFile | Sequence[SourceFile],
+    files: Sequence[SourceFile],
     settings: CorpusSettings,
     spill_folder: str | os.PathLike[str],
     *,
-    cuts: Mapping[int, Cut] | None = None,
+    cuts: Mapping[int, Cut] = MappingProxyType({}),
     position: list[int] | memoryview[int] | None = None,
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
@@ -162,8 +158,7 @@ def scan(
     Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
     file that cannot be read is a row of the quarantine.
     """
-    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
-    name = _name_of(chosen)
+    name = _name_of(files)
     folder = Path(spill_folder)
     position = [-1, 0] if position is None else position
     changed: list[str] = []
@@ -181,19 +176,19 @@ def scan(
 
         rows = _Rows(documents, index)
         refusals: list[dict[str, Any]] = []
-        for number, file in enumerate(chosen):
+        for number, file in enumerate(files):
             position[1], position[0] = 0, number
             before = _state(file)
             fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
-            for row in _read(file, settings, (cuts or {}).get(number), position):
-                made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
-                if isinstance(made, Document):
-                    rows.add(made, file.name, row.line)
+            for row in _read(file, settings, cuts.get(number), position):
+                found = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
+                if isinstance(found, Document):
+                    rows.add(found, file.name, row.line)
                     if isinstance(row, Row) and row.front_matter_left_out:
                         left_out.append(file.name)
                     continue
-                refused[made.reason] += 1
-                refusals.append(_quarantined(file.name, made.line, made.document_id, made.reason, made.detail))
+                refused[found.reason] += 1
+                refusals.append(_quarantined(file.name, found.line, found.document_id, found.reason, found.detail))
                 if len(refusals) >= 4096:
                     quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
                     refusals = []
@@ -202,7 +197,7 @@ def scan(
         position[0] = -1
         rows.flush()
         quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
-    names = tuple(file.name for file in chosen)
+    names = tuple(file.name for file in files)
     return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
 
 
@@ -217,7 +212,7 @@ def plan(
     spill_folder: str | os.PathLike[str],
     shard_tokens: int = SHARD_TOKENS,
     *,
-    poison: Mapping[str, tuple[str, str]] | None = None,
+    poison: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     forgotten: Collection[bytes] = (),
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
@@ -236,7 +231,7 @@ def plan(
         out = _numbers_of(forgotten, hashes)
         gone = len(np.unique(out[out >= 0]))
         order = order[out[order] < 0]
-    poisonous = place.with_content(poison or {})
+    poisonous = place.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
     winners, losers, keepers = _winners(hashes, order, place)
@@ -264,10 +259,10 @@ def plan(
         for batch in _duplicates(losers, keepers, place, names):
             spilled.write_batch(batch)
         for row in place.rows(poisonous, names).to_pylist():
-            reason, detail = (poison or {})[row["content_hash"].hex()]
+            reason, detail = poison[row["content_hash"].hex()]
             refused[reason] += 1
-            one = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
-            spilled.write_batch(pa.RecordBatch.from_pylist([one], schema=QUARANTINE))
+            refusal = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
+            spilled.write_batch(pa.RecordBatch.from_pylist([refusal], schema=QUARANTINE))
     changed = tuple(name for result in scans for name in result.changed)
     return ShardPlan(
         tuple(shards),
@@ -406,18 +401,18 @@ class _Rows:
             self._write(list(rows), self._documents(piece))
 
     def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
-        made = [document for _, document, _, _ in held]
-        documents = {name: [getattr(document, name) for document in made] for name in DOCUMENTS.names}
+        hashes, documents, files, lines = zip(*held, strict=True)
+        columns = {name: [getattr(document, name) for document in documents] for name in DOCUMENTS.names}
         index = {
-            "document_id": documents["document_id"],
-            "id_hash": [hashed for hashed, _, _, _ in held],
-            "content_hash": [bytes.fromhex(document.content_hash) for document in made],
-            "tokens": [estimate_tokens(document.size) for document in made],
-            "size": [document.size for document in made],
-            "file": [file for _, _, file, _ in held],
-            "line": [line for _, _, _, line in held],
+            "document_id": columns["document_id"],
+            "id_hash": hashes,
+            "content_hash": list(map(bytes.fromhex, columns["content_hash"])),
+            "tokens": [estimate_tokens(document.size) for document in documents],
+            "size": [document.size for document in documents],
+            "file": files,
+            "line": lines,
         }
-        writer.write_batch(pa.RecordBatch.from_pydict(documents, schema=DOCUMENTS))
+        writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=DOCUMENTS))
         self._index.write_batch(pa.RecordBatch.from_pydict(index, schema=INDEX))
 
 
@@ -470,25 +465,15 @@ class _Places:
         taken: list[NDArray[np.int64]] = []
         for number, at, within in self._by_batch(rows):
             (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
-            known = (
-                self._files[scan]
-                .get_batch(batch)
-                .select(["document_id", "content_hash", "file", "line"])
-                .take(pa.array(within, pa.int64()))
-            )
-            place = {
-                "spilled": pa.array([_documents_file(names[scan], piece)] * len(at), pa.string()),
-                "batch": pa.array([in_piece] * len(at), pa.int32()),
-                "row": pa.array(within, pa.int32()),
-            }
-            columns = {name: known.column(name) for name in known.schema.names}
-            pieces.append(pa.table({**columns, **place}, schema=_PLACED))
+            known = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
+            file = _documents_file(names[scan], piece)
+            place: dict[str, Any] = {"spilled": [file] * len(at), "batch": [in_piece] * len(at), "row": within}
+            columns = place | {name: known.column(name) for name in _PLACED.names if name not in place}
+            pieces.append(pa.table(columns, schema=_PLACED))
             taken.append(at)
         if not pieces:
             return _PLACED.empty_table()
-        back = np.empty(len(rows), dtype=np.int64)
-        back[np.concatenate(taken)] = np.arange(len(rows))
-        return pa.concat_tables(pieces).take(pa.array(back, pa.int64()))
+        return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(taken))))
 
     def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """(batch, positions in `rows`, rows of the batch) for each batch of all that some of the rows lie in."""
@@ -545,18 +530,11 @@ def _duplicates(
     """The quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
         lost, kept = (place.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
-        refused = [
-            _quarantined(
-                row["file"],
-                row["line"],
-                clip(row["document_id"]),
-                "duplicate-id",
-                f"kept is {other['file']}"
-                + (f", line {other['line']}" if other["line"] is not None else "")
-                + ", with another content: the smallest content hash stays",
-            )
-            for row, other in zip(lost, kept, strict=True)
-        ]
+        refused = []
+        for row, other in zip(lost, kept, strict=True):
+            line = "" if other["line"] is None else f", line {other['line']}"
+            detail = f"kept is {other['file']}{line}, with another content: the smallest content hash stays"
+            refused.append(_quarantined(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
         yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
 
 
@@ -627,11 +605,8 @@ def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWr
         Path(temporary).replace(path)
     except OSError as error:
         needed = "documents are spilled there: free about the size of the corpus, uncompressed"
-        if (
-            full := DiskFull.of(
-                error, path.parent, f"{needed}, and run again: nothing is lost, and the next run goes on"
-            )
-        ) is not None:
+        advice = f"{needed}, and run again: nothing is lost, and the next run goes on"
+        if (full := DiskFull.of(error, path.parent, advice)) is not None:
             raise full from error
         said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):

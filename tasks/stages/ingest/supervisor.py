@@ -25,24 +25,21 @@ _ATTEMPTS = 3
 """Scans of the same files that may end without a file at fault."""
 
 
-def scan(
-    files: SourceFile | Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]
-) -> ScanResult:
+def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
     """As `spill.scan`, in a child process; a file that fails there is refused from the row on that is at fault.
 
     Raises what `spill.scan` does, WorkerDied where the child dies and no file is at fault, and StoppedError where the
     executor of this call is told to stop.
     """
-    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
     folder = Path(spill_folder).absolute()
     cuts: dict[int, Cut] = {}
     how = ""
     for _ in range(_ATTEMPTS):
-        answer = _scan(take(), chosen, settings, folder, cuts)
+        answer = _scan(take(), files, settings, folder, cuts)
         if isinstance(answer, ScanResult):
             return answer
         how = answer.how
-        cuts |= _files_at_fault(chosen, settings, folder, answer)
+        cuts |= _files_at_fault(files, settings, folder, answer)
     raise WorkerDied(
         f"the corpus cannot be read: {_ATTEMPTS} times a process that reads it ended, and no file is at fault; the "
         f"last time {how}. Run the build again"

@@ -75,6 +75,8 @@ def read(source: SourceFile, settings: CorpusSettings) -> Rows:
                 return
     except NoCorpusFile as error:
         yield Refusal(None, None, error.reason, error.detail)
+    except _RefusedError as error:
+        yield error.refusal
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
         yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
 
@@ -104,7 +106,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _not_utf8(number, line, error, place=place)
+        return Refusal(number, None, "not-utf8", place + _place_of(error, line))
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -306,13 +308,11 @@ def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
     """Python's datetime has no nanoseconds, and Arrow refuses to drop them by itself."""
     kind = column.type
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+    if getattr(kind, "unit", "") != "ns":
+        return column
+    if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False)
-    if pa.types.is_time64(kind) and kind.unit == "ns":
-        return column.cast(pa.time64("us"), safe=False)
-    if pa.types.is_duration(kind) and kind.unit == "ns":
-        return column.cast(pa.duration("us"), safe=False)
-    return column
+    return column.cast(pa.time64("us") if pa.types.is_time64(kind) else pa.duration("us"), safe=False)
 
 
 def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | None:
@@ -337,9 +337,16 @@ def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
     return f"columns of the same name: {', '.join(twice)}" if twice else None
 
 
+class _RefusedError(Exception):
+    """A text file that is refused as a whole."""
+
+    def __init__(self, source: SourceFile, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = Refusal(None, source.document_name, reason, detail)
+
+
 def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
-    text = _whole(source, settings.max_document_bytes)
-    yield text if isinstance(text, Refusal) else _file_row(source, "", text, {})
+    yield _file_row(source, "", _whole(source, settings.max_document_bytes), {})
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -348,9 +355,6 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     Front matter that cannot be read, such as a template's, is left out. Two rules with a text between them are none.
     """
     text = _whole(source, settings.max_document_bytes)
-    if isinstance(text, Refusal):
-        yield text
-        return
     metadata: dict[str, Any] = {}
     left_out = False
     if (found := front_matter.parted(text)) is not None:
@@ -404,21 +408,17 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
         raise not_installed("HTML", "trafilatura", error) from error
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is a refusal here
     page = _whole(source, settings.max_line_bytes)
-    if not isinstance(page, Refusal) and "\x00" in page:
-        page = Refusal(None, source.document_name, "nul", f"at character {page.index(chr(0))}")
-    elif not isinstance(page, Refusal) and _MANY_ATTRIBUTES.search(page):
-        page = Refusal(None, source.document_name, "unreadable-file", "a tag with more than 10,000 attributes")
-    if isinstance(page, Refusal):
-        yield page
-        return
+    if "\x00" in page:
+        raise _RefusedError(source, "nul", f"at character {page.index(chr(0))}")
+    if _MANY_ATTRIBUTES.search(page):
+        raise _RefusedError(source, "unreadable-file", "a tag with more than 10,000 attributes")
     if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
         page = f"<html><body>{page}</body></html>"  # trafilatura refuses a fragment
     try:
         found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
         text = getattr(found, "text", None) or trafilatura.html2txt(page)
     except Exception as error:  # pages are anybody's; whatever the parser stumbles over is one page's trouble
-        yield Refusal(None, source.document_name, "unreadable-file", f"{type(error).__name__}: {error}")
-        return
+        raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.
     yield _file_row(source, getattr(found, "title", None), text, {})
 
@@ -428,15 +428,16 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
     return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": metadata})
 
 
-def _whole(source: SourceFile, most_bytes: int) -> str | Refusal:
+def _whole(source: SourceFile, most_bytes: int) -> str:
+    """The text of a file; raises _RefusedError where it is too long or no UTF-8."""
     with opened(source) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
-        return Refusal(None, source.document_name, "too-large", f"the file has more than {most_bytes} bytes")
+        raise _RefusedError(source, "too-large", f"the file has more than {most_bytes} bytes")
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        return _not_utf8(None, data, error, source.document_name)
+        raise _RefusedError(source, "not-utf8", _place_of(error, data)) from error
 
 
 def _opened(source: SourceFile) -> io.BufferedReader:
@@ -535,17 +536,12 @@ def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iter
 
 
 def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: str = "") -> Refusal:
-    found = (
-        f"{place}more than {settings.max_line_bytes} bytes; it begins {head[:120].decode('utf-8', 'backslashreplace')}"
-    )
-    return Refusal(number, None, "too-large", found)
+    shown = head[:120].decode("utf-8", "backslashreplace")
+    return Refusal(number, None, "too-large", f"{place}more than {settings.max_line_bytes} bytes; it begins {shown}")
 
 
-def _not_utf8(
-    number: int | None, data: bytes, error: UnicodeDecodeError, name: str | None = None, *, place: str = ""
-) -> Refusal:
-    found = data[max(0, error.start - 20) : error.start + 20]
-    return Refusal(number, name, "not-utf8", f"{place}{error.reason} at byte {error.start}: {found!r}")
+def _place_of(error: UnicodeDecodeError, data: bytes) -> str:
+    return f"{error.reason} at byte {error.start}: {data[max(0, error.start - 20) : error.start + 20]!r}"
 
 
 _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
