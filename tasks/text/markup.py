@@ -156,15 +156,15 @@ def visible(text: str, markup: Markup) -> Visible | None:
     """What a reader sees of a document; None where that is all of it, for which nothing has to be told apart."""
     if markup == "none" or not text:
         return None
-    made = _Made(text)
+    plain = _PlainText(text)
     try:
         if markup == "html":
-            made.html(_Lines(text, [(0, len(text))]), (0, len(text)), PARAGRAPH)
+            plain.html(_Lines(text, [(0, len(text))]), (0, len(text)), PARAGRAPH)
         else:
-            _markdown(made)
+            _markdown(plain)
     except (_Misplaced, RecursionError):
         return None
-    return made.visible()
+    return plain.visible()
 
 
 class _Lines:
@@ -193,7 +193,7 @@ class _Lines:
             start, line = stop, line + 1
 
 
-class _Made:
+class _PlainText:
     """The plain text so far."""
 
     def __init__(self, document: str) -> None:
@@ -569,8 +569,8 @@ def _parser() -> MarkdownIt:
     return parser.disable(["inline", "text_join"])
 
 
-def _markdown(made: _Made) -> None:
-    document = made.document
+def _markdown(plain: _PlainText) -> None:
+    document = plain.document
     ends = [found.span() for found in _LINES.finditer(document)]
     lines = list(zip([0, *(stop for _, stop in ends)], [*(start for start, _ in ends), len(document)], strict=True))
     environment: dict[str, Mapping[str, object]] = {}
@@ -589,15 +589,15 @@ def _markdown(made: _Made) -> None:
         elif token.map is None or (in_table and kind != "tr_open"):
             continue
         elif kind == "tr_open":
-            _row(made, lines, token.map[0], references)
+            _row(plain, lines, token.map[0], references)
         elif kind in ("inline", "html_block", "fence", "code_block"):
-            _block(made, token, lines, level, references)
+            _block(plain, token, lines, level, references)
 
 
 def _block(
-    made: _Made, token: Token, lines: Sequence[tuple[int, int]], level: int, references: Mapping[str, object]
+    plain: _PlainText, token: Token, lines: Sequence[tuple[int, int]], level: int, references: Mapping[str, object]
 ) -> None:
-    document = made.document
+    document = plain.document
     assert token.map is not None  # noqa: S101 - `_markdown` has looked
     first, last = token.map
     outer = (lines[first][0], lines[min(last, len(lines)) - 1][1])
@@ -617,16 +617,16 @@ def _block(
         within = zip(lines[begin : begin + len(content)], content, strict=False)
         spans = [_placed(document, *line, words) for line, words in within]
     if token.type in ("fence", "code_block"):
-        made.code(spans if token.content else [], outer)
+        plain.code(spans if token.content else [], outer)
     elif token.type == "html_block":
-        made.html(_Lines(document, spans), outer, strength)
+        plain.html(_Lines(document, spans), outer, strength)
     elif level:
         own = _Lines(document, spans)
         read = _inline(own.text, references)
         pieces = _edited(own, 0, len(own.text), sorted(read.edits))
-        made.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
+        plain.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
     else:
-        made.prose(_Lines(document, spans), outer, strength, references)
+        plain.prose(_Lines(document, spans), outer, strength, references)
 
 
 def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int]:
@@ -649,15 +649,15 @@ def _strength(document: str, lines: Sequence[tuple[int, int]], number: int) -> i
     return PARAGRAPH if blank else ITEM
 
 
-def _row(made: _Made, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:
+def _row(plain: _PlainText, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:
     start, end = lines[number]
-    text = made.document[start:end]
+    text = plain.document[start:end]
     bounds = [found.start() for found in _PIPE.finditer(text)]
     cells = zip([0, *(at + 1 for at in bounds)], [*bounds, len(text)], strict=True)
     found = [(start + low, start + high) for low, high in cells]
     if len(found) > 1 and not text[: bounds[0]].strip(" \t>"):
         found = found[1:]
-    made.row(found, (start, end), _strength(made.document, lines, number), references)
+    plain.row(found, (start, end), _strength(plain.document, lines, number), references)
 
 
 # What a document is written in.

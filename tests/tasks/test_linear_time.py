@@ -60,7 +60,7 @@ def _filter(text: str) -> None:
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     "the first heading": readers._first_heading,
-    "front matter": lambda text: front_matter.parted(f"---\n{text}"),
+    "front matter": lambda text: front_matter.split_front_matter(f"---\n{text}"),
     "lines of front matter": front_matter.looks_like_yaml,
     "guess": guess,
     "link words": link_words,

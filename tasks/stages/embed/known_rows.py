@@ -1,4 +1,4 @@
-"""What earlier parts hold of texts that are dear to make: rows by a key, and vectors by text."""
+"""Rows of earlier parts that are expensive to make, found by a key, and vectors, found by text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KnownRows"]
 
 
 class KnownRows:
-    """The rows of the tables that a job may copy from, stand-ins left out, by a column; and `vectors`, by text.
+    """The rows of the tables that a job may copy from, without stand-ins, by a column; `vectors`: by text.
 
     The tables have the schema, with a column `stand_in`; the packs have `text_keys` and `vectors`.
     """
@@ -35,11 +35,11 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The rows of some keys, as far as they are known; the first of each."""
+        """The first row of each key that is known."""
         return {key: rows[0] for key, rows in self.groups(keys).items()}
 
     def groups(self, keys: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """All rows of each of some keys, as far as they are known: those of the first table that has the key."""
+        """All rows of each key that is known: those of the first table that has the key."""
         found: dict[str, list[dict[str, Any]]] = {}
         wanted = pa.array(keys, pa.string())
         for table in self._tables:

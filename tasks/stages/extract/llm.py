@@ -1,8 +1,8 @@
 """Stage `extract` with a language model: a question for each passage, and a second where relations are malformed.
 
-What comes back is held against the passage: an entity whose name does not stand there, and a relation between anything
-but entities that do, is dropped and counted. A passage whose question is refused has the extraction that needs no
-model. The part is incomplete then, and the document is among its stand-ins: `--retry-refused` asks again.
+Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
+such entities, are dropped and counted. For a passage whose question is refused, the extraction without a model is used.
+The part is incomplete then, and lists the document among its stand-ins: `--retry-refused` asks again.
 """
 
 from __future__ import annotations

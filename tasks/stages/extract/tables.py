@@ -82,7 +82,7 @@ class Extraction:
 
 @dataclass(frozen=True)
 class MentionTexts(Texts):
-    """The same with the mentions (schema MENTIONS) in the passages."""
+    """Texts with the mentions (schema MENTIONS) in their passages."""
 
     mentions: pa.Table
 

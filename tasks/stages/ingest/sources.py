@@ -2,8 +2,8 @@
 
 The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
 below a folder are passed over, and so are indexmill's own stores; links to folders are not followed, so that a walk
-ends. What is no file of the corpus after all, such as a link to somewhere outside it, is told when it is opened: it may
-have become one since it was listed.
+ends. Whether a file belongs to the corpus is checked again when it is opened: since it was listed, a link to somewhere
+outside, or a pipe, may have taken its place.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ __all__ = [
     "SourceFiles",
     "batches",
     "digest_of_files",
-    "expand",
     "find",
     "is_quick",
     "kind_of",
-    "opened",
+    "open_source",
 ]
 
 Kind = Literal["json", "json-lines", "parquet", "csv", "text", "markdown", "html"]
@@ -89,10 +88,10 @@ class SourceFile:
 
 
 class NoCorpusFile(OSError):
-    """What has the name of a corpus file is none. reason: one of documents.REASONS."""
+    """Something with the name of a corpus file is not one. reason: one of documents.REASONS."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)  # as a copy in another process is made again
+        super().__init__(reason, detail)  # from which unpickling makes it again
         self.reason, self.detail = reason, detail
 
     def __str__(self) -> str:
@@ -105,11 +104,6 @@ class SourceFiles:
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as given, under which no file of the corpus lies
-
-
-def expand(settings: CorpusSettings) -> list[SourceFile]:
-    """The corpus files, sorted by name; raises BadInput as `find` does."""
-    return list(find(settings).files)
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
@@ -150,10 +144,10 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     return SourceFiles(tuple(files), tuple(empty))
 
 
-def opened(file: SourceFile) -> io.BufferedReader:
+def open_source(file: SourceFile) -> io.BufferedReader:
     """The bytes of a file. Raises OSError, and NoCorpusFile for a link that leaves the corpus and for what is no file.
 
-    The checks are made on what is opened, not on what was listed, and nothing that is no file can make it wait.
+    What is opened is checked, not what was listed; a pipe, a device or a socket cannot make this wait.
     """
     path, flags = file.path, 0
     if file.within:
@@ -172,7 +166,7 @@ def opened(file: SourceFile) -> io.BufferedReader:
 def batches(
     files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
 ) -> Iterator[tuple[SourceFile, ...]]:
-    """The files in groups of a worthwhile size, in order: a folder of small texts is not a task for each."""
+    """The files in groups worth a task each, in order: the small files of a folder share one."""
     group: list[SourceFile] = []
     size = 0
     for file in files:
@@ -186,7 +180,7 @@ def batches(
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """Whether one process reads all of the files in a few seconds: pages of HTML take their time."""
+    """Whether one process reads all of the files in a few seconds; HTML takes longer."""
     sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
     return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
 
@@ -202,7 +196,7 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
     try:
         for file in files:
             try:
-                with opened(file) as stream:
+                with open_source(file) as stream:
                     of_file = hashlib.file_digest(stream, "sha256").digest()
             except NoCorpusFile as none:
                 of_file = hashlib.sha256(none.reason.encode()).digest()

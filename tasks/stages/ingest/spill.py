@@ -174,7 +174,7 @@ def scan(
         def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
             return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
 
-        rows = _Rows(documents, index)
+        rows = _SpillWriter(documents, index)
         refusals: list[dict[str, Any]] = []
         for number, file in enumerate(files):
             position[1], position[0] = 0, number
@@ -223,18 +223,18 @@ def plan(
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
-    place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
-    hashes, tokens = place.hashes_and_tokens()
+    scanned = _ScannedRows([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
+    hashes, tokens = scanned.hashes_and_tokens()
     order = hash_order(hashes)
     gone = 0
     if forgotten:
         out = _numbers_of(forgotten, hashes)
         gone = len(np.unique(out[out >= 0]))
         order = order[out[order] < 0]
-    poisonous = place.with_content(poison)
+    poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
-    winners, losers, keepers = _winners(hashes, order, place)
+    winners, losers, keepers = _winners(hashes, order, scanned)
     repeats = len(order) - len(winners) - len(losers)
     found = leaves(hashes, winners, tokens, shard_tokens)
     sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
@@ -245,7 +245,7 @@ def plan(
     with _spilled(folder / _WINNERS_FILE, _WINNERS) as spilled:
         for group in _grouped(found):
             first = group[0][1]
-            rows = place.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
+            rows = scanned.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
             for label, low, high in group:
                 batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
                 pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
@@ -256,9 +256,9 @@ def plan(
                 spilled.write_batch(batch)
     refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
     with _spilled(folder / _REFUSED_FILE, QUARANTINE) as spilled:
-        for batch in _duplicates(losers, keepers, place, names):
+        for batch in _duplicates(losers, keepers, scanned, names):
             spilled.write_batch(batch)
-        for row in place.rows(poisonous, names).to_pylist():
+        for row in scanned.rows(poisonous, names).to_pylist():
             reason, detail = poison[row["content_hash"].hex()]
             refused[reason] += 1
             refusal = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
@@ -285,7 +285,7 @@ def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table
     """
     folder = Path(spill_folder)
     try:
-        table = _taken(_winners_of(shard, folder), folder)
+        table = _read_rows(_winners_of(shard, folder), folder)
         found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
     except (pa.ArrowException, ValueError, IndexError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -358,7 +358,7 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
+def _read_rows(winners: pa.RecordBatch, folder: Path) -> pa.Table:
     """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
     places: dict[str, dict[int, list[int]]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
@@ -372,7 +372,7 @@ def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
     return table.take(pc.sort_indices(table.column("document_id"))).combine_chunks()
 
 
-class _Rows:
+class _SpillWriter:
     """Documents on their way to the spill, some megabytes at a time, each time in the order of their id hashes.
 
     `documents` opens the file of a piece of the hashes.
@@ -382,21 +382,21 @@ class _Rows:
         self, documents: Callable[[int], pa.ipc.RecordBatchFileWriter], index: pa.ipc.RecordBatchFileWriter
     ) -> None:
         self._documents, self._index = documents, index
-        self._held: list[tuple[bytes, Document, str, int | None]] = []
+        self._waiting: list[tuple[bytes, Document, str, int | None]] = []
         self._size = 0
         self.documents = self.tokens = 0
 
     def add(self, document: Document, file: str, line: int | None) -> None:
-        self._held.append((id_hash(document.document_id), document, file, line))
+        self._waiting.append((id_hash(document.document_id), document, file, line))
         self._size += document.size + len(document.metadata)
         self.documents += 1
         self.tokens += estimate_tokens(document.size)
-        if self._size >= _BATCH_BYTES or len(self._held) >= _BATCH_ROWS:
+        if self._size >= _BATCH_BYTES or len(self._waiting) >= _BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        held = sorted(self._held, key=lambda row: row[0])  # stable: rows of one id stay in their order
-        self._held, self._size = [], 0
+        held = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
+        self._waiting, self._size = [], 0
         for piece, rows in groupby(held, key=lambda row: _piece(row[0])):
             self._write(list(rows), self._documents(piece))
 
@@ -416,7 +416,7 @@ class _Rows:
         self._index.write_batch(pa.RecordBatch.from_pydict(index, schema=INDEX))
 
 
-class _Places:
+class _ScannedRows:
     """The rows of all scans under one number each: scan after scan, batch after batch, row after row."""
 
     def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
@@ -486,7 +486,7 @@ class _Places:
 
 
 def _winners(
-    hashes: NDArray[np.uint8], order: NDArray[np.int64], place: _Places
+    hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(winners, losers, keepers): of each id the first row with the smallest content, in the order of the id hashes;
     the rows with another content; and for each of those the winner.
@@ -501,7 +501,7 @@ def _winners(
     positions = np.flatnonzero(several)
     if not positions.size:
         return order, order[:0], order[:0]
-    contents = place.content_hashes(order[positions])
+    contents = scanned.content_hashes(order[positions])
     ids = np.cumsum(~same[positions])  # the rows of an id share a number
     words = [np.ascontiguousarray(contents[:, at : at + 8]).view(">u8").reshape(-1) for at in (24, 16, 8, 0)]
     by_content = np.lexsort([order[positions], *words, ids])
@@ -525,11 +525,11 @@ def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDAr
 
 
 def _duplicates(
-    losers: NDArray[np.int64], keepers: NDArray[np.int64], place: _Places, names: list[str]
+    losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
-        lost, kept = (place.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        lost, kept = (scanned.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
         refused = []
         for row, other in zip(lost, kept, strict=True):
             line = "" if other["line"] is None else f", line {other['line']}"

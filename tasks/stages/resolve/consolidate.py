@@ -1,6 +1,6 @@
-"""What an entity shard's pieces become before anybody is asked: texts that are joined, and pieces too many for that.
+"""An entity shard's pieces joined to descriptions; where they are too many, those that are to be summarised.
 
-Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` makes one text of what is too many.
+Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` summarises.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def capped(pieces: Sequence[str], tokens: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Many:
-    """Pieces that are too many to be joined: what makes one text of them reads these.
+    """Pieces that are too many to be joined, and have to be summarised.
 
-    row: of the table that the text is for. all: every piece, in the order in which they would be joined.
+    row: of the table that the text is for. all: every piece, in the order in which they would be joined. texts: the
+    pieces that are read. about: the passages of these. made_of: the digest of all that the text is made from.
     """
 
     row: int

@@ -1,4 +1,4 @@
-"""Which sentences and passages mention which entities, over the rows of the whole corpus: what graphs are made of."""
+"""Which sentences and passages mention which entities, by rows of the whole corpus: the edges of graphs."""
 
 from __future__ import annotations
 

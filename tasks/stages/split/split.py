@@ -15,6 +15,7 @@ import bisect
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -343,28 +344,22 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
     of_passage: list[int] = []
     ordinals: list[int] = []
     bounds: list[tuple[int, int]] = []
-    row = -1
-    ordinal = 0
-    repeats: Counter[str] = Counter()
-    for number, (cut, count) in enumerate(zip(cuts, counts, strict=True)):
-        if cut.row != row:
-            row, ordinal = cut.row, 0
-            repeats.clear()
-        document = documents[row]
+    for row, of_document in groupby(zip(cuts, counts, strict=True), key=lambda pair: pair[0].row):
+        document, repeats = documents[row], Counter[str]()
         seen = document.visible
-        start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
-        text = document.original[start:end]
-        passage_id = content_id("passage", document.identity, text, str(repeats[text]))
-        passages.append((passage_id, document.identity, ordinal, start, end, text, count))
-        repeats[text] += 1
-        ordinal += 1
-        of_passage.extend([number] * len(cut.segments))
-        ordinals.extend(range(len(cut.segments)))
-        spans = [(segment.start, segment.end) for segment in cut.segments]
-        bounds.extend((low - start, high - start) for low, high in (spans if seen is None else seen.originals(spans)))
+        for ordinal, (cut, count) in enumerate(of_document):
+            of_passage.extend([len(passages)] * len(cut.segments))
+            ordinals.extend(range(len(cut.segments)))
+            start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
+            text = document.original[start:end]
+            passage_id = content_id("passage", document.identity, text, str(repeats[text]))
+            passages.append((passage_id, document.identity, ordinal, start, end, text, count))
+            repeats[text] += 1
+            spans = [(segment.start, segment.end) for segment in cut.segments]
+            spans = spans if seen is None else seen.originals(spans)
+            bounds.extend((low - start, high - start) for low, high in spans)
     columns = list(zip(*passages, strict=True)) or [()] * len(PASSAGES)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PASSAGES, strict=True)]
-    table = pa.table(arrays, schema=PASSAGES)
+    table = pa.table(list(map(pa.array, columns, PASSAGES.types)), schema=PASSAGES)
     offsets = np.array(bounds, np.int32).reshape(-1, 2)
     sentences = pa.table(
         {
@@ -378,12 +373,9 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
 
 
 def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
-    own: dict[int, list[_Cut]] = {}
-    for cut in cuts:
-        own.setdefault(cut.row, []).append(cut)
     rows = []
-    for row, mine in own.items():
-        document = documents[row]
+    for row, of_document in groupby(cuts, key=lambda cut: cut.row):
+        document, mine = documents[row], list(of_document)
         seen = document.visible
         if seen is None:
             continue
@@ -405,7 +397,7 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
                 "targets": [" ".join(dict.fromkeys(map(link_words, targets))) for targets in linked],
             }
         )
-    return conform(pa.table({name: [one[name] for one in rows] for name in PLAIN.names}, schema=PLAIN), PLAIN)
+    return conform(pa.Table.from_pylist(rows, PLAIN), PLAIN)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

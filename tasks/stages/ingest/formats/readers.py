@@ -32,7 +32,7 @@ from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
 from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
-from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, opened
+from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, open_source
 
 __all__ = ["read"]
 
@@ -83,7 +83,7 @@ def read(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
     first = True
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         for number, line, beyond in _lines(stream, settings.max_line_bytes, blank=False):
             if beyond is not None:
                 yield _overlong(number, line, settings)
@@ -133,7 +133,7 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
     """The lines that are not blank; the beginnings of those of more bytes."""
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         for _, line, _ in _lines(stream, most_bytes, blank=False):
             if stripped := line.strip():
                 yield stripped
@@ -149,7 +149,7 @@ def _is_json(line: bytes) -> bool:
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Rows are counted by elements, since an array may stand in one line; the lines stand in the details."""
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
                 place = f"element {element.number} (line {element.line}): "
@@ -163,7 +163,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
     """What a file holds that is one object; None where it is none and does not look like one."""
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
         row = _json_row(1, data.removeprefix(_BOM).strip())
@@ -211,7 +211,7 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Columns by the names of the first row; every value is a text, as CSV knows no types."""
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         lines = _CsvLines(_lines(stream, settings.max_line_bytes), settings.max_line_bytes)
         reader = csv.reader(lines, delimiter=settings.csv_delimiter, strict=True)
         while True:
@@ -246,7 +246,7 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
     # Without a buffer of its own Arrow reads a whole column of a row group at once.
     with (
-        opened(source) as stream,
+        open_source(source) as stream,
         pq.ParquetFile(
             _with_a_footer(stream),
             pre_buffer=False,
@@ -357,7 +357,7 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     text = _whole(source, settings.max_document_bytes)
     metadata: dict[str, Any] = {}
     left_out = False
-    if (found := front_matter.parted(text)) is not None:
+    if (found := front_matter.split_front_matter(text)) is not None:
         front, body = found
         try:
             given = front_matter.metadata_of(front)
@@ -430,7 +430,7 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
     """The text of a file; raises _RefusedError where it is too long or no UTF-8."""
-    with opened(source) as stream:
+    with open_source(source) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise _RefusedError(source, "too-large", f"the file has more than {most_bytes} bytes")
@@ -440,9 +440,9 @@ def _whole(source: SourceFile, most_bytes: int) -> str:
         raise _RefusedError(source, "not-utf8", _place_of(error, data)) from error
 
 
-def _opened(source: SourceFile) -> io.BufferedReader:
+def _open_decompressed(source: SourceFile) -> io.BufferedReader:
     """The bytes of a file, decompressed."""
-    raw = opened(source)
+    raw = open_source(source)
     if source.compression is None:
         return raw
     gzipped = source.compression == "gzip"

@@ -23,7 +23,7 @@ from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.core.shards import id_hash
 from tasks.stages.ingest import spill
-from tasks.stages.ingest.sources import batches, expand
+from tasks.stages.ingest.sources import batches, find
 from tasks.stages.ingest.spill import (
     ScanResult,
     ShardPlan,
@@ -49,7 +49,7 @@ def scans(folder: Path, corpus: Path) -> list[ScanResult]:
     """What scans of each file leave in a spill folder."""
     folder.mkdir(exist_ok=True)
     chosen = CorpusSettings(paths=(str(corpus),))
-    return [scan([file], chosen, folder) for file in expand(chosen)]
+    return [scan([file], chosen, folder) for file in find(chosen).files]
 
 
 def ingest(folder: Path, corpus: Path, shard_tokens: int = 40) -> ShardPlan:
@@ -178,7 +178,7 @@ def test_small_files_are_scanned_together(tmp_path: Path) -> None:
         (tmp_path / f"corpus/{number:02}.txt").write_text(f"text {number}", encoding="utf-8")
     chosen = CorpusSettings(paths=(str(tmp_path / "corpus"),))
     made = {}
-    for folder, groups in (("one", batches(expand(chosen))), ("many", batches(expand(chosen), most_files=7))):
+    for folder, groups in (("one", batches(find(chosen).files)), ("many", batches(find(chosen).files, most_files=7))):
         (tmp_path / folder).mkdir()
         planned = plan([scan(group, chosen, tmp_path / folder) for group in groups], tmp_path / folder, 20)
         made[folder] = documents(planned, tmp_path / folder), planned.fingerprint
@@ -235,7 +235,7 @@ def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path, monkeypatc
             yield row
 
     monkeypatch.setattr(spill, "read", appended)
-    result = scan(expand(chosen), chosen, tmp_path)
+    result = scan(find(chosen).files, chosen, tmp_path)
     assert result.changed == ("a.jsonl",)
     assert result.documents == 3
     assert plan([result], tmp_path).changed == ("a.jsonl",)
@@ -268,25 +268,25 @@ def test_a_full_disk_is_told_from_a_broken_file_and_leaves_no_partial_file(
 ) -> None:
     chosen = CorpusSettings(paths=(str(write_lines(tmp_path / "a.jsonl", records(5))),))
     with pytest.raises(StoreNotWritable, match="cannot spill"):
-        scan(expand(chosen), chosen, tmp_path / "missing")
+        scan(find(chosen).files, chosen, tmp_path / "missing")
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "spill").mkdir()
-    monkeypatch.setattr(spill._Rows, "flush", full)
+    monkeypatch.setattr(spill._SpillWriter, "flush", full)
     with pytest.raises(DiskFull, match=r"No space left.*nothing is lost, and the next run goes on"):
-        scan(expand(chosen), chosen, tmp_path / "spill")
+        scan(find(chosen).files, chosen, tmp_path / "spill")
     assert list((tmp_path / "spill").iterdir()) == []
 
 
 MEASURE = """
 import resource, sys
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.spill import scan
 chosen = CorpusSettings(paths=(sys.argv[1],))
-assert scan(expand(chosen), chosen, sys.argv[2]).documents == int(sys.argv[3])
+assert scan(find(chosen).files, chosen, sys.argv[2]).documents == int(sys.argv[3])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

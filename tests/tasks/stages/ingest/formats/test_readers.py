@@ -26,14 +26,14 @@ from schemas.corpus import CorpusSettings, FieldNames
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
 from tasks.stages.ingest.formats.json_array import elements
 from tasks.stages.ingest.formats.readers import read
-from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.sources import find
 
 MEGABYTE = 1 << 20
 
 
 def stream(path: Path, **settings: Any) -> Iterator[Row | Refusal]:
     chosen = CorpusSettings(paths=(str(path),), **settings)
-    (file,) = expand(chosen)
+    (file,) = find(chosen).files
     return read(file, chosen)
 
 
@@ -275,7 +275,7 @@ def test_a_file_of_another_format_is_unreadable(tmp_path: Path, name: str) -> No
 
 def test_a_file_that_vanishes_is_unreadable(tmp_path: Path) -> None:
     settings = CorpusSettings(paths=(str(write(tmp_path / "a.jsonl", lines(1))),))
-    (file,) = expand(settings)
+    (file,) = find(settings).files
     Path(file.path).unlink()
     assert [row.reason for row in read(file, settings) if isinstance(row, Refusal)] == ["unreadable-file"]
 
