@@ -132,7 +132,7 @@ def test_spans_cover_what_is_not_blank_in_order(text: str) -> None:
     "text", ["a" * 500_000, "今日は。元気" * 60_000, "wörd " * 100_000, "a\n==\n" * 50_000, "\n" * 300_000]
 )
 def test_time_grows_with_the_length(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     spans = sentence_spans(text)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert all(end - start <= 5000 for start, end in spans)
