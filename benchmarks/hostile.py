@@ -44,7 +44,7 @@ from indexmill.text.printable import one_line
 from schemas.config import SplitSettings
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import scan_process, spill, supervisor
-from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile, expand
+from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile, find
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.split import split
 
@@ -409,7 +409,7 @@ def measure(folder: Path, written: Mapping[str, tuple[str, int | None]], limit: 
     found = Measured()
     with tempfile.TemporaryDirectory(prefix="indexmill-hostile-") as temporary:
         results = []
-        for file in expand(chosen):
+        for file in find(chosen).files:
             kind, rows = written.get(file.path, ("links", None))
             result, seconds, mebibytes = _scanned(file, chosen, Path(temporary))
             results.append(result)
@@ -456,7 +456,7 @@ def _scanned(file: SourceFile, chosen: CorpusSettings, folder: Path) -> tuple[sp
         Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak begins anew
     scan_process.give_back(process)
     began = time.perf_counter()
-    result = supervisor.scan(file, chosen, folder)
+    result = supervisor.scan([file], chosen, folder)
     seconds = time.perf_counter() - began
     peak = _peak(process.pid)
     if peak > _FRESH:

@@ -128,14 +128,6 @@ def answering_of(method: str, settings: Mapping[str, object] | None = None, prom
     return way
 
 
-def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
-    """How a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
-    if method not in METHODS:
-        raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
-    way: Answering = load(METHODS[method].answering)(settings, prompts)
-    return way
-
-
 def contexts_of(
     snapshot: Searched,
     questions: Sequence[str],

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-__all__ = ["canonical_json", "content_id", "digest_of", "digest_of_file", "strict_json"]
+__all__ = ["canonical_json", "content_id", "digest_of", "digest_of_file", "digest_of_texts", "strict_json"]
 
 _DEEP = 200  # brackets that any parser takes, however they nest
 _DIGITS = 1000  # of an integer; Python itself takes seconds for what is much longer
@@ -82,9 +82,14 @@ def content_id(kind: str, *parts: str) -> str:
 
     The prefixes keep ("ab", "c") and ("a", "bc") apart; the kind keeps a passage and an entity apart.
     """
+    return digest_of_texts(kind, *parts)[:32]
+
+
+def digest_of_texts(*texts: str) -> str:
+    """SHA-256 over texts, each after its length in bytes, so that none runs into the next: 64 hex digits."""
     hashed = hashlib.sha256()
-    for part in (kind, *parts):
-        data = part.encode("utf-8")
+    for text in texts:
+        data = text.encode("utf-8")
         hashed.update(len(data).to_bytes(8, "little"))
         hashed.update(data)
-    return hashed.hexdigest()[:32]
+    return hashed.hexdigest()

@@ -22,7 +22,7 @@ from tasks.core.part_runner import SEARCH_PRIORITY, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.stages.ingest import spill, supervisor
 from tasks.stages.ingest.part import IngestSettings
-from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, said_of, unread_files
+from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
 from tasks.stages.ingest.sources import SourceFiles, batches, digest_of_files, find, is_quick
 
 __all__ = ["Corpus"]
@@ -70,7 +70,7 @@ class Corpus:
         runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
         self._count(plan, refused)
         if refused.num_rows and self._configuration.run.strict:
-            raise BadInput(said_of(refused, " and --strict is on"))
+            raise BadInput(summary_of(refused, " and --strict is on"))
         self._refuse_many_failures(plan, refused)
         if not plan.documents and self._runner.parent is None:
             raise BadInput(no_document(refused))

@@ -14,7 +14,7 @@ import bisect
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tasks.text.sentences import HEADING, ITEM, PARAGRAPH, SENTENCE, Block
 
-__all__ = ["Heading", "Markup", "Offsets", "Visible", "guess", "link_words", "markup_of", "original_places", "visible"]
+__all__ = ["Heading", "Places", "Visible", "guess", "link_words", "markup_of", "original_places", "visible"]
 
 Markup = Literal["markdown", "html", "none"]
 Offsets = NDArray[np.int32]
@@ -156,15 +156,15 @@ def visible(text: str, markup: Markup) -> Visible | None:
     """What a reader sees of a document; None where that is all of it, for which nothing has to be told apart."""
     if markup == "none" or not text:
         return None
-    made = _Made(text)
+    plain = _PlainText(text)
     try:
         if markup == "html":
-            made.html(_Lines(text, [(0, len(text))]), (0, len(text)), PARAGRAPH)
+            plain.html(_Lines(text, [(0, len(text))]), (0, len(text)), PARAGRAPH)
         else:
-            _markdown(made)
+            _markdown(plain)
     except (_Misplaced, RecursionError):
         return None
-    return made.visible()
+    return plain.visible()
 
 
 class _Lines:
@@ -193,7 +193,7 @@ class _Lines:
             start, line = stop, line + 1
 
 
-class _Made:
+class _PlainText:
     """The plain text so far."""
 
     def __init__(self, document: str) -> None:
@@ -311,12 +311,8 @@ class _Made:
 
 def _stripped(pieces: list[_Piece]) -> list[_Piece]:
     """Pieces without the blank space around them, and without empty ones."""
-    first, last = 0, len(pieces)
-    while first < last and (pieces[first].text == _CELL or not pieces[first].text.strip()):
-        first += 1
-    while last > first and (pieces[last - 1].text == _CELL or not pieces[last - 1].text.strip()):
-        last -= 1
-    kept = [piece for piece in pieces[first:last] if piece.text]
+    read = [row for row, piece in enumerate(pieces) if piece.text != _CELL and piece.text.strip()]
+    kept = [piece for piece in pieces[read[0] : read[-1] + 1] if piece.text] if read else []
     if kept:
         text, origin, source = kept[0]
         blank = len(text) - len(text.lstrip())
@@ -352,9 +348,9 @@ def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iter
 
 @dataclass(frozen=True)
 class _Read:
-    edits: list[_Edit]
-    breaks: list[_Break]
-    targets: list[tuple[int, str]]
+    edits: list[_Edit] = field(default_factory=list)
+    breaks: list[_Break] = field(default_factory=list)
+    targets: list[tuple[int, str]] = field(default_factory=list)
 
 
 class _Emphasis:
@@ -368,7 +364,7 @@ class _Emphasis:
         """Take a run of marks; returns where it ends."""
         text, mark = self._text, self._text[at]
         end = at + 1
-        while end < len(text) and text[end] == mark:
+        while text.startswith(mark, end):
             end += 1
         before = text[at - 1] if at else " "
         after = text[end] if end < len(text) else " "
@@ -393,7 +389,7 @@ class _Emphasis:
 
 def _inline(text: str, references: Mapping[str, object]) -> _Read:
     """What is not read in a paragraph of Markdown. references: the labels that are defined, folded."""
-    read = _Read([], [], [])
+    read = _Read()
     edits = read.edits
     tags = _Tags(text, read)
     emphasis = _Emphasis(text, edits)
@@ -549,7 +545,7 @@ class _Tags:
 
 def _tagged(text: str) -> _Read:
     """What is not read in HTML."""
-    read = _Read([], [], [])
+    read = _Read()
     tags = _Tags(text, read)
     at = 0
     while found := _HTML_SPECIAL.search(text, at):
@@ -573,8 +569,8 @@ def _parser() -> MarkdownIt:
     return parser.disable(["inline", "text_join"])
 
 
-def _markdown(made: _Made) -> None:
-    document = made.document
+def _markdown(plain: _PlainText) -> None:
+    document = plain.document
     ends = [found.span() for found in _LINES.finditer(document)]
     lines = list(zip([0, *(stop for _, stop in ends)], [*(start for start, _ in ends), len(document)], strict=True))
     environment: dict[str, Mapping[str, object]] = {}
@@ -593,21 +589,20 @@ def _markdown(made: _Made) -> None:
         elif token.map is None or (in_table and kind != "tr_open"):
             continue
         elif kind == "tr_open":
-            _row(made, lines, token.map[0], references)
+            _row(plain, lines, token.map[0], references)
         elif kind in ("inline", "html_block", "fence", "code_block"):
-            _block(made, token, lines, level, references)
+            _block(plain, token, lines, level, references)
 
 
 def _block(
-    made: _Made, token: Token, lines: Sequence[tuple[int, int]], level: int, references: Mapping[str, object]
+    plain: _PlainText, token: Token, lines: Sequence[tuple[int, int]], level: int, references: Mapping[str, object]
 ) -> None:
-    document = made.document
+    document = plain.document
     assert token.map is not None  # noqa: S101 - `_markdown` has looked
     first, last = token.map
     outer = (lines[first][0], lines[min(last, len(lines)) - 1][1])
-    is_first = first == 0 or not document[slice(*lines[first - 1])].strip(" \t>")
-    strength = PARAGRAPH if is_first else ITEM
-    if (level and document[slice(*outer)].lstrip(" \t>").startswith("#")) or (level and last - first == 1):
+    strength = _strength(document, lines, first)
+    if level and (last - first == 1 or document[slice(*outer)].lstrip(" \t>").startswith("#")):
         start, end = lines[first]
         mark = document.find("#", start, end)
         at = document.find(token.content, start if mark < 0 else mark + 1, end)
@@ -615,29 +610,23 @@ def _block(
             at = document.find(token.content, start, end)
         if at < 0:
             raise _Misplaced(token.content)
-        own = _Lines(document, [(at, at + len(token.content))])
-        read = _inline(own.text, references)
-        pieces = _edited(own, 0, len(own.text), sorted(read.edits))
-        made.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
-        return
-    content = token.content.removesuffix("\n").split("\n")
-    skipped = 1 if token.type == "fence" else 0
-    spans = [
-        _placed(document, *lines[first + skipped + row], line)
-        for row, line in enumerate(content)
-        if first + skipped + row < len(lines)
-    ]
+        spans = [(at, at + len(token.content))]
+    else:
+        content = token.content.removesuffix("\n").split("\n")
+        begin = first + (token.type == "fence")
+        within = zip(lines[begin : begin + len(content)], content, strict=False)
+        spans = [_placed(document, *line, words) for line, words in within]
     if token.type in ("fence", "code_block"):
-        made.code(spans if token.content else [], outer)
+        plain.code(spans if token.content else [], outer)
     elif token.type == "html_block":
-        made.html(_Lines(document, spans), outer, strength)
+        plain.html(_Lines(document, spans), outer, strength)
     elif level:
         own = _Lines(document, spans)
         read = _inline(own.text, references)
         pieces = _edited(own, 0, len(own.text), sorted(read.edits))
-        made.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
+        plain.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
     else:
-        made.prose(_Lines(document, spans), outer, strength, references)
+        plain.prose(_Lines(document, spans), outer, strength, references)
 
 
 def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int]:
@@ -654,16 +643,21 @@ def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int
     return start + at - min(blank, before), start + len(line)
 
 
-def _row(made: _Made, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:
+def _strength(document: str, lines: Sequence[tuple[int, int]], number: int) -> int:
+    """The strength of the break before a line: that of a paragraph after a blank line."""
+    blank = number == 0 or not document[slice(*lines[number - 1])].strip(" \t>")
+    return PARAGRAPH if blank else ITEM
+
+
+def _row(plain: _PlainText, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:
     start, end = lines[number]
-    text = made.document[start:end]
+    text = plain.document[start:end]
     bounds = [found.start() for found in _PIPE.finditer(text)]
     cells = zip([0, *(at + 1 for at in bounds)], [*bounds, len(text)], strict=True)
     found = [(start + low, start + high) for low, high in cells]
     if len(found) > 1 and not text[: bounds[0]].strip(" \t>"):
         found = found[1:]
-    is_first = number == 0 or not made.document[slice(*lines[number - 1])].strip(" \t>")
-    made.row(found, (start, end), PARAGRAPH if is_first else ITEM, references)
+    plain.row(found, (start, end), _strength(plain.document, lines, number), references)
 
 
 # What a document is written in.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import sentencex
 
-__all__ = ["HEADING", "ITEM", "PARAGRAPH", "SENTENCE", "Block", "Segment", "segments", "sentence_spans"]
+__all__ = ["HEADING", "ITEM", "PARAGRAPH", "SENTENCE", "Block", "Segment", "segments", "sentence_spans", "trimmed"]
 
 HEADING = 4
 """The break before a heading of the sixth level; each level above it counts one more."""
@@ -65,7 +65,7 @@ def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = N
         if is_prose:
             found.extend(_prose(text, start, end, strength, language))
         else:
-            found.extend(_trimmed(text, start, end, strength))
+            found.extend(trimmed(text, start, end, strength))
     return found
 
 
@@ -147,8 +147,8 @@ def _blocks(text: str) -> Iterator[Block]:
         yield Block(start, end, strength, is_prose)
 
 
-def _trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
-    """The range without white space around it; nothing where there is nothing else."""
+def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
+    """The segment without white space around it; nothing where there is nothing else."""
     content = text[start:end]
     kept = content.strip()
     if kept:
@@ -167,7 +167,7 @@ def _prose(text: str, start: int, end: int, strength: int, language: str) -> Ite
         if limit < end and len(bounds) > 1:
             bounds.pop()
         for low, high in bounds:
-            yield from _trimmed(text, start + low, start + high, strength)
+            yield from trimmed(text, start + low, start + high, strength)
             strength = SENTENCE
         start += bounds[-1][1]
 

@@ -23,7 +23,7 @@ from storage.folder import init_store
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.build import Build
-from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.sources import find
 from tests.llm_server import CANARY
 
 WORD = "word-of-the-proxy"
@@ -117,7 +117,7 @@ def test_init_writes_the_corpus_as_it_was_given(
     assert yaml.safe_load(file.read_text())["corpus"]["paths"] == [path.format(here=tmp_path) for path in paths]
     read = load_configuration(file).corpus
     assert read is not None
-    assert expand(read)
+    assert find(read).files
 
 
 def test_a_full_disk_is_an_exit_code_of_its_own(

@@ -1,1 +1,1 @@
-"""What is held against what before anything is published."""
+"""The checks before anything is published."""

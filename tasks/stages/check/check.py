@@ -1,11 +1,11 @@
-"""Stage `check`: the artifacts held against each other before anything is published.
+"""Stage `check`: compares the artifacts with each other before anything is published.
 
 A build that gets here has made every part; what could still be wrong is a bug, or bytes that changed on disk. Either
 way nothing is published: the check raises, and names the artifact. Each shard of documents or of entities, and each
-group of texts, has a check of its own, so that a refresh looks at those that changed; the check of the whole corpus
-(the label `all`) relies on them. No id can be in two shards, since each shard holds the ids that its label says.
+group of texts, has a check of its own, so that a refresh checks those that changed; the check of the whole corpus (the
+label `all`) relies on them. No id can be in two shards, since each shard holds the ids that its label says.
 
-What is checked is what the stages (`tasks.stages.check.rows`) and the families declare.
+The stages (`tasks.stages.check.rows`) and the families declare the checks.
 """
 
 from __future__ import annotations

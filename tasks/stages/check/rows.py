@@ -1,4 +1,4 @@
-"""What is checked of what the stages make, whatever the families: documents, passages, vectors, entities, relations."""
+"""The checks of what the stages make, whatever the families: documents, passages, vectors, entities, relations."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ text. The model stands in the `row_space` of the receipt, so two models never sh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from indexmill.models.embedder import Embedder
 from indexmill.retrieve.shared_schema import VECTORS
+from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Expected
@@ -26,7 +26,7 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage
 from tasks.core.unchanged import Unchanged, unchanged
-from tasks.stages.split.plain import TEXTS, Plain
+from tasks.stages.split.plain import TEXTS, read_texts
 from tasks.stages.split.split import embedded_text
 
 __all__ = [
@@ -106,12 +106,7 @@ class Vectors:
 
 def row_key(*parts: str) -> bytes:
     """The key of a vector: 16 bytes of SHA-256 over the length-prefixed texts it is a function of."""
-    hashed = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8")
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
-    return hashed.digest()[:KEY_BYTES]
+    return bytes.fromhex(digest_of_texts(*parts))[:KEY_BYTES]
 
 
 def span_key(text: str, span: Span) -> bytes:
@@ -243,28 +238,19 @@ class _Texts:
     @classmethod
     def of(cls, part: Part[EmbedStageSettings], chosen: NDArray[np.bool_]) -> _Texts:
         """The texts of the chosen passages of a shard."""
-        documents, passages, sentences = (part.table(name) for name in ("documents", "passages", "sentences"))
-        passages = passages.filter(pa.array(chosen))
-        sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
-        plain = Plain.of(part, passages)
-        passages, headings = plain.passages, plain.headings
-        sentences = plain.sentences(sentences)
-        owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
-        titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
-        bodies = passages["text"].to_pylist()
-        titled = part.settings.title_in_passage
-        texts = [
-            embedded_text(title if titled else "", body, above)
-            for title, body, above in zip(titles, bodies, headings, strict=True)
-        ]
-        shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
-        position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
-        spans: list[list[Span]] = [[] for _ in texts]
-        own = []
-        for row, start, end in zip(position, sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True):
+        texts, plain = read_texts(part, part.table("documents"), part.table("passages").filter(pa.array(chosen)))
+        bodies = texts.passages["text"].to_pylist()
+        titles = texts.titles() if part.settings.title_in_passage else [""] * len(bodies)
+        embedded = list(map(embedded_text, titles, bodies, plain.headings))
+        shifts = [len(text) - len(body) for text, body in zip(embedded, bodies, strict=True)]
+        position = pc.index_in(texts.sentences["passage_id"], texts.passages["passage_id"].combine_chunks())
+        starts, ends = (texts.sentences[name].to_pylist() for name in ("start", "end"))
+        spans: list[list[Span]] = [[] for _ in embedded]
+        sentences = []
+        for row, start, end in zip(position.to_pylist(), starts, ends, strict=True):
             spans[row].append((start + shifts[row], end + shifts[row]))
-            own.append(bodies[row][start:end])
-        return cls(texts, spans, own)
+            sentences.append(bodies[row][start:end])
+        return cls(embedded, spans, sentences)
 
 
 def _compute(part: Part[EmbedStageSettings]) -> Outputs:

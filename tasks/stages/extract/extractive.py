@@ -9,18 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexmill.text.names import canonical_words
 from indexmill.text.terms import COMMON
 from schemas.tables import MENTIONS
 from tasks.core.stage import Input, Outputs, Part, Settings, Stage
-from tasks.stages.extract.tables import EXTRACTION_OUTPUTS, Entity, Extraction, Relation, Texts, Unit, extracted_of
+from tasks.stages.extract.tables import (
+    EXTRACTION_OUTPUTS,
+    Entity,
+    Extraction,
+    MentionTexts,
+    Relation,
+    Unit,
+    extracted_of,
+)
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
@@ -164,23 +169,21 @@ def _description(best: Sequence[tuple[int, int]], told: Sequence[_Sentence]) -> 
     return both if len(both) <= _DESCRIPTION or len(best) < 2 else told[best[0][1]].text
 
 
-def extract_all(texts: Texts) -> list[Extraction]:
+def extract_all(texts: MentionTexts) -> list[Extraction]:
     """The extraction of each passage of some documents."""
-    ids = texts.passages["passage_id"].combine_chunks()
-    sentences = _grouped(texts.sentences, ids, "ordinal", "start", "end")
-    mentions = _grouped(texts.mentions, ids, "sentence", "start", "end", "surface", "name", "kind")
+    ids = texts.passages["passage_id"].to_pylist()
+    sentences = _by_passage(texts.sentences, ids, "ordinal", "start", "end")
+    mentions = _by_passage(texts.mentions, ids, *Said._fields)
     rows = zip(texts.passages["text"].to_pylist(), sentences, mentions, strict=True)
     return [extract(text, spans, [Said(*one) for one in said]) for text, spans, said in rows]
 
 
-def _grouped(table: pa.Table, ids: pa.Array[Any], *columns: str) -> list[list[tuple[Any, ...]]]:
-    """The rows of a table, some columns of them, by passage: those of each id in their order."""
-    owner = pc.index_in(table["passage_id"], ids).to_numpy()
-    order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(len(ids) + 1)).tolist()
-    picked = table.take(pa.array(order))
-    rows = list(zip(*(picked[name].to_pylist() for name in columns), strict=True))
-    return [rows[first:last] for first, last in pairwise(ends)]
+def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list[tuple[Any, ...]]]:
+    """Some columns of the rows of each passage, in their order."""
+    found: dict[str, list[tuple[Any, ...]]] = {passage: [] for passage in ids}
+    for passage, *row in zip(*(table[name].to_pylist() for name in ("passage_id", *columns)), strict=True):
+        found[passage].append(tuple(row))
+    return list(found.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Stage `extract` with a language model: a question for each passage, and a second where relations are malformed.
 
-What comes back is held against the passage: an entity whose name does not stand there, and a relation between anything
-but entities that do, is dropped and counted. A passage whose question is refused has the extraction that needs no
-model. The part is incomplete then, and the document is among its stand-ins: `--retry-refused` asks again.
+Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
+such entities, are dropped and counted. For a passage whose question is refused, the extraction without a model is used.
+The part is incomplete then, and lists the document among its stand-ins: `--retry-refused` asks again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,7 +25,6 @@ from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.core.unchanged import unchanged
 from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
 from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
@@ -34,13 +34,12 @@ from tasks.stages.extract.tables import (
     EXTRACTION_OUTPUTS,
     Entity,
     Extraction,
+    MentionTexts,
     Relation,
-    Texts,
     Unit,
     extracted_of,
-    new_texts,
 )
-from tasks.stages.split.plain import TEXTS
+from tasks.stages.split.plain import TEXTS, Texts, changed_texts
 
 __all__ = [
     "BY_SENTENCES",
@@ -190,20 +189,15 @@ class Draft:
         draft.counts["units_kept"] += len(draft.units)
         return draft
 
-    def mended(self, value: Mapping[str, Any]) -> None:
-        """Add the relations of an answer that fits MENDED, once each; the others stay malformed."""
+    def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
+        """Add the relations of an answer that fits MENDED, once each; the others are counted and given up."""
         left = dict(enumerate(self.malformed, 1))
         self.malformed = []
-        for relation in value["relations"][: 2 * _MOST_MALFORMED]:
+        for relation in relations[: 2 * _MOST_MALFORMED]:
             if relation["number"] in left and self._add(left[relation["number"]][0], relation):
                 del left[relation["number"]]
                 self.counts["relations_mended"] += 1
         self.counts["relations_malformed"] += len(left)
-
-    def given_up(self) -> None:
-        """Nobody has mended the malformed relations."""
-        self.counts["relations_malformed"] += len(self.malformed)
-        self.malformed = []
 
     def extraction(self) -> Extraction:
         """What stands."""
@@ -291,7 +285,7 @@ class ExtractionResult(NamedTuple):
 
 
 def find_extractions(
-    texts: Texts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
+    texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> ExtractionResult:
     """The extractions of some documents' passages, from the answers to a question each, and to a second of some."""
     counts: Counter[str] = Counter()
@@ -302,36 +296,29 @@ def find_extractions(
         try:
             asked = ask_all(list(wanted.values()))
         except Exception as error:
-            told = counts + Counter(getattr(error, "counts", {}))
-            error.counts = told  # type: ignore[attr-defined] # what was asked first counts, too
+            spent = counts + Counter(getattr(error, "counts", {}))
+            error.counts = spent  # type: ignore[attr-defined] # what was asked first counts, too
             raise
         counts.update(asked.counts)
         return dict(zip(wanted, asked.results, strict=True))
 
     rows = list(_rows(texts))
-    first = answers({row: one for row, told in enumerate(rows) if (one := extractor.request(*told)) is not None})
+    first = answers({row: one for row, passage in enumerate(rows) if (one := extractor.request(*passage)) is not None})
     drafts = {row: Draft.read(*rows[row][1:], one.value) for row, one in first.items() if isinstance(one, Answer)}
-    second = answers({row: extractor.mend(*rows[row], one) for row, one in drafts.items() if one.malformed})
-    for row, mended in second.items():
-        if isinstance(mended, Answer):
-            drafts[row].mended(mended.value)
-        else:
-            drafts[row].given_up()
-    failed = {row for row, one in first.items() if isinstance(one, Refusal)}
-    stand_ins = extract_all(texts) if failed else []
+    second = answers({row: extractor.mend(*rows[row], draft) for row, draft in drafts.items() if draft.malformed})
+    for row, answer in second.items():
+        drafts[row].add_mended(answer.value["relations"] if isinstance(answer, Answer) else ())
+    failed = first.keys() - drafts.keys()
+    fallbacks = extract_all(texts) if failed else []
     for draft in drafts.values():
         counts.update(draft.counts)
     counts["passages_by_sentences"] += len(failed)
     owners = texts.passages["document_id"].to_pylist()
-    again = {*failed, *(row for row, one in second.items() if isinstance(one, Refusal))}
-    return ExtractionResult(
-        [
-            drafts[row].extraction() if row in drafts else stand_ins[row] if row in failed else Extraction()
-            for row in range(len(rows))
-        ],
-        sorted({owners[row] for row in again}),
-        counts,
-    )
+    again = {*failed, *(row for row, answer in second.items() if isinstance(answer, Refusal))}
+    extractions = [Extraction()] * len(rows)
+    for row in first:
+        extractions[row] = fallbacks[row] if row in failed else drafts[row].extraction()
+    return ExtractionResult(extractions, sorted({owners[row] for row in again}), counts)
 
 
 def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
@@ -349,15 +336,10 @@ class AskingSettings(ExtractSettings):
 
 
 def _compute(part: Part[AskingSettings]) -> Outputs:
-    settings = part.settings
-
-    def ask_all(requests: Sequence[Request]) -> AskResult:
-        return ask(part.store, settings.asking, requests, run_id=part.job.run_id)
-
-    tables, found, made = _found(part, ask_all)
+    tables, found, changed = _found(part, partial(ask, part.store, part.settings.asking, run_id=part.job.run_id))
     return Outputs(
         tables=tables,
-        counts={**found.counts, "documents_made": made},
+        counts={**found.counts, "documents_made": changed},
         failed=len(found.stand_ins),
         texts=part.rows_of("documents"),
     )
@@ -367,26 +349,23 @@ def _found(
     part: Part[AskingSettings], ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
     """The part's tables, what was found of the documents that were asked about, and how many these are."""
-    told = ExtractionResult([], [], Counter())
+    result = ExtractionResult([], [], Counter())
 
-    def find(texts: Texts) -> list[Extraction]:
-        nonlocal told
-        told = find_extractions(texts, part.settings.prompts, ask_all)
-        return told.extractions
+    def find(texts: MentionTexts) -> list[Extraction]:
+        nonlocal result
+        result = find_extractions(texts, part.settings.prompts, ask_all)
+        return result.extractions
 
-    tables, made = extracted_of(part, find, again=BY_SENTENCES)
-    return {**tables, BY_SENTENCES: pa.table({"document_id": told.stand_ins}, schema=STAND_INS)}, told, made
+    tables, changed = extracted_of(part, find, again=BY_SENTENCES)
+    stand_ins = pa.table({"document_id": result.stand_ins}, schema=STAND_INS)
+    return {**tables, BY_SENTENCES: stand_ins}, result, changed
 
 
 def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
     """The first question about every passage; a second depends on its answer, and is asked directly."""
-    documents = part.table("documents")
-    _, held = unchanged(part, documents, again=BY_SENTENCES)
-    extractor = part.settings.prompts
-    for told in _rows(new_texts(part, documents.filter(pa.array(~held)))):
-        request = extractor.request(*told)
-        if request is not None:
-            yield request
+    texts, *_ = changed_texts(part, again=BY_SENTENCES)
+    requests = (part.settings.prompts.request(*row) for row in _rows(texts))
+    return (request for request in requests if request is not None)
 
 
 def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:

@@ -17,19 +17,17 @@ import pyarrow.compute as pc
 from indexmill.text.names import entity_id
 from schemas.tables import EXTRACTED, RELATIONS, UNIT_ENTITIES, UNITS, conform
 from tasks.core.stage import Output, Part
-from tasks.core.unchanged import in_order, unchanged
-from tasks.stages.split.plain import Plain
+from tasks.stages.split.plain import Plain, Texts, tables_by_passage
 
 __all__ = [
     "EXTRACTION",
     "EXTRACTION_OUTPUTS",
     "Entity",
     "Extraction",
+    "MentionTexts",
     "Relation",
-    "Texts",
     "Unit",
     "extracted_of",
-    "new_texts",
     "tables_of",
 ]
 
@@ -83,22 +81,10 @@ class Extraction:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Some documents, with their passages, sentences and mentions (schemas of these names), in their order.
+class MentionTexts(Texts):
+    """Texts with the mentions (schema MENTIONS) in their passages."""
 
-    Texts and offsets are those that a reader sees: see tasks.stages.split.plain.
-    """
-
-    documents: pa.Table
-    passages: pa.Table
-    sentences: pa.Table
     mentions: pa.Table
-
-    def titles(self) -> list[str]:
-        """The title of each passage's document."""
-        row = pc.index_in(self.passages["document_id"], self.documents["document_id"].combine_chunks())
-        found: list[str] = self.documents["title"].combine_chunks().take(row.combine_chunks()).to_pylist()
-        return found
 
 
 def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> dict[str, pa.Table]:
@@ -112,65 +98,38 @@ def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> 
     def ids(names: Iterable[str]) -> list[str]:
         return [known.get(name) or known.setdefault(name, entity_id(name)) for name in names]
 
-    units: list[tuple[Any, ...]] = []
-    links: list[tuple[Any, ...]] = []
-    entities: list[tuple[Any, ...]] = []
-    relations: list[tuple[Any, ...]] = []
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in EXTRACTION}
     for passage, found in zip(passage_ids, extractions, strict=True):
         for ordinal, unit in enumerate(found.units):
-            own = _id("unit", passage, unit.text)
-            units.append((passage, own, ordinal, unit.text))
-            links += [(passage, own, one) for one in sorted(set(ids(unit.entities)))]
-            said: dict[str, tuple[str, ...]] = {}
+            unit_id = _id("unit", passage, unit.text)
+            rows["units"].append((unit_id, passage, ordinal, unit.text))
+            rows["unit_entities"] += [(passage, unit_id, entity) for entity in sorted(set(ids(unit.entities)))]
+            relations: dict[str, tuple[str, ...]] = {}
             for one in unit.relations:
                 source, target = ids((one.source, one.target))
-                key = _id("relation", own, source, target, one.text)
-                said.setdefault(key, (passage, key, own, source, target, one.kind, one.text, one.description))
-            relations += [said[key] for key in sorted(said)]
-        rows = zip(ids(entity.name for entity in found.entities), found.entities, strict=True)
-        entities += sorted((passage, key, one.name, one.surface, one.type, one.description) for key, one in rows)
-    return {
-        "units": _table(units, UNITS, "passage_id", "unit_id", "ordinal", "text"),
-        "unit_entities": _table(links, UNIT_ENTITIES, "passage_id", "unit_id", "entity_id"),
-        "extracted": _table(entities, EXTRACTED, "passage_id", "entity_id", "name", "surface", "type", "description"),
-        "relations": _table(
-            relations,
-            RELATIONS,
-            *("passage_id", "relation_id", "unit_id", "source", "target", "kind", "text", "description"),
-        ),
-    }
+                key = _id("relation", unit_id, source, target, one.text)
+                relations.setdefault(key, (key, passage, unit_id, source, target, one.kind, one.text, one.description))
+            rows["relations"] += [relations[key] for key in sorted(relations)]
+        named = zip(ids(entity.name for entity in found.entities), found.entities, strict=True)
+        rows["extracted"] += sorted((passage, key, e.name, e.surface, e.type, e.description) for key, e in named)
+    return {name: _table(rows[name], schema) for name, schema in EXTRACTION.items()}
 
 
 def extracted_of(
-    inputs: Part[Any], find: Callable[[Texts], Sequence[Extraction]], *, again: str | None = None
+    part: Part[Any], find: Callable[[MentionTexts], Sequence[Extraction]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a shard's documents, and of how many documents they were made: those that the parent lacks.
+    """The tables (`EXTRACTION`) of a shard's documents, and how many of these are new or changed.
 
     find: extracts from each passage of some documents. again: see `unchanged`.
     """
-    documents, passages = inputs.table("documents"), inputs.table("passages")
-    same, held = unchanged(inputs, documents, again=again)
-    new = new_texts(inputs, documents.filter(pa.array(~held)))
-    made = tables_of(new.passages["passage_id"].to_pylist(), find(new))
-    found = {name: [table] for name, table in made.items()}
-    for part in same:
-        kept = passages.filter(pc.is_in(passages["document_id"], part.ids))["passage_id"]
-        for name in EXTRACTION:
-            found[name].append(part.of_passages(name, kept))
-    ordered = {name: in_order(tables, "passage_id", passages["passage_id"]) for name, tables in found.items()}
-    return ordered, len(new.documents)
+    mentions = part.table("mentions")
 
+    def make(texts: Texts, plain: Plain) -> dict[str, pa.Table]:
+        ids = texts.passages["passage_id"]
+        mine = plain.to_plain(mentions.filter(pc.is_in(mentions["passage_id"], ids.combine_chunks())))
+        return tables_of(ids.to_pylist(), find(MentionTexts(texts.documents, texts.passages, texts.sentences, mine)))
 
-def new_texts(part: Part[Any], documents: pa.Table) -> Texts:
-    """What a part reads of some of its documents."""
-    passages = part.table("passages")
-    mine = passages.filter(pc.is_in(passages["document_id"], documents["document_id"].combine_chunks()))
-    ids = mine["passage_id"].combine_chunks()
-    sentences, mentions = (
-        table.filter(pc.is_in(table["passage_id"], ids)) for table in (part.table("sentences"), part.table("mentions"))
-    )
-    plain = Plain.of(part, mine)
-    return Texts(plain.documents(documents), plain.passages, plain.sentences(sentences), plain.mentions(mentions))
+    return tables_by_passage(part, make, again=again)
 
 
 def _id(what: str, *parts: str) -> str:
@@ -178,7 +137,7 @@ def _id(what: str, *parts: str) -> str:
     return hashlib.sha256("\0".join((what, *parts)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, *names: str) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-    arrays = {name: pa.array(column, schema.field(name).type) for name, column in zip(names, columns, strict=True)}
-    return conform(pa.table(arrays), schema)
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """Rows in the order of the schema's columns."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return conform(pa.table(list(map(pa.array, columns, schema.types)), schema=schema), schema)

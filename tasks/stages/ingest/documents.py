@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import hashlib
 import json
 import math
 import uuid
@@ -16,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from indexmill.store.canonical import canonical_json
+from indexmill.store.canonical import canonical_json, digest_of_texts
 from schemas.corpus import EVERYTHING_ELSE, FieldNames
 
 __all__ = [
@@ -134,7 +133,7 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
             raise _RefusedError("too-large", f"{found}; at most {max_document_bytes} are taken")
     except _RefusedError as refused:
         return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
-    content_hash = _content_hash(title, text, source or "", metadata)
+    content_hash = digest_of_texts(title, text, source or "", metadata)
     return Document(document_id, title, text, source, metadata, content_hash, size)
 
 
@@ -308,13 +307,3 @@ def _encoded(text: str, field: str) -> bytes:
     except UnicodeEncodeError as error:
         found = f"U+{ord(text[error.start]):04X} at character {error.start} of field {field!r}"
         raise _RefusedError("lone-surrogate", found) from error
-
-
-def _content_hash(*parts: str) -> str:
-    """SHA-256 over the parts, each after its length, so that no text can move from one part into the next."""
-    hashed = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8")
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
-    return hashed.hexdigest()

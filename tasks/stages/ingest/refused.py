@@ -1,4 +1,4 @@
-"""What refused rows have in common, in the few words that a message has room for."""
+"""Refused rows summarised for a message: the most frequent reasons, an example, the files that failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 
-__all__ = ["example_of", "failed_files", "no_document", "reasons_of", "said_of", "unread_files"]
+__all__ = ["example_of", "failed_files", "no_document", "reasons_of", "summary_of", "unread_files"]
 
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
@@ -53,7 +53,7 @@ def example_of(refused: pa.Table) -> str:
     return one_line(f"{place} ({reason}){hint}")
 
 
-def said_of(refused: pa.Table, further: str = "") -> str:
+def summary_of(refused: pa.Table, further: str = "") -> str:
     """How many rows were refused and why, with an example; `further` follows the reasons."""
     rows = counted(refused.num_rows, "row was", "rows were")
     reasons, example = reasons_of(refused), example_of(refused)
@@ -62,7 +62,7 @@ def said_of(refused: pa.Table, further: str = "") -> str:
 
 def no_document(refused: pa.Table) -> str:
     """Why a corpus holds no document at all."""
-    why = said_of(refused) if refused.num_rows else "its files hold no row"
+    why = summary_of(refused) if refused.num_rows else "its files hold no row"
     return f"the corpus holds no document that can be indexed: {why}"
 
 

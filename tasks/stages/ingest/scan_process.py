@@ -1,7 +1,7 @@
-"""A process that scans for this one, and where it is: what it dies of, or is ended for, has a file and a row.
+"""A child process that scans, and its position: if it dies or is killed, the file and row at fault are known.
 
-`tasks.stages.ingest.scanner` is its program. It lives on for the next scan, and ends with this process, however that
-ends. Its position stands in memory that both have mapped, so that telling it costs a row next to nothing.
+`tasks.stages.ingest.scanner` is its program. The child is kept for the next scan, and ends with this process, however
+that ends. Its position is in memory that both processes map, so that updating it costs next to nothing per row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TICK = 0.1
 """Seconds between two looks at a process that is scanning."""
 
 _BLOCKED = 20
-"""A row may block so many times longer than it may compute."""
+"""How many times longer than it may compute a row may block."""
 
 _END = 10.0
 """Seconds for a process that was killed to end: one that is stuck in the kernel does so later."""
@@ -48,7 +48,7 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # nothing is multiplied, and threa
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A scan that was not finished: how, and at which file and row; file is -1 where it was at none."""
+    """How a scan ended early, and at which file and row; file is -1 where it was reading none."""
 
     file: int
     rows: int
@@ -74,32 +74,32 @@ class ScanProcess:
     def _start(self, shared: int) -> None:
         self._memory = mmap.mmap(shared, 16)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        self.connection, its = Pipe()
-        with its:
+        self.connection, other_end = Pipe()
+        with other_end:
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-m", "tasks.stages.ingest.scanner", str(its.fileno()), str(shared)],
+                [sys.executable, "-P", "-m", "tasks.stages.ingest.scanner", str(other_end.fileno()), str(shared)],
                 env={**_ENVIRONMENT, **reader_environment(), "PYTHONPATH": import_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,
-                pass_fds=[its.fileno(), shared],
+                pass_fds=[other_end.fileno(), shared],
                 process_group=0,  # Ctrl-C is for this process
             )
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     @property
     def waits(self) -> bool:
-        """Whether it is there, for another scan."""
+        """Whether the process lives and can take another scan."""
         return self._process.poll() is None
 
     def scan(
         self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
     ) -> ScanResult | Ended | Exception:
-        """What comes of a scan: its result, how it ended, or what it raised that is no file's fault."""
+        """The result of a scan, how it ended early, or an error that is no file's fault."""
         position = memoryview(self._memory).cast("q")
         position[0] = -1
         watch = _Watch(self._process.pid, settings.max_document_seconds)
@@ -116,7 +116,7 @@ class ScanProcess:
         return Ended(position[0], position[1], answer) if isinstance(answer, str) else answer
 
     def _ending(self, *, at_row: bool) -> str:
-        """How it ended; with its last words where no row says why."""
+        """How the process ended, with the end of its output where no row explains it."""
         try:
             how = f"its process {ending(self._process.wait(_END))}"
         except subprocess.TimeoutExpired:
@@ -128,7 +128,7 @@ class ScanProcess:
         return f"{how}: {words}" if words else how
 
     def end(self) -> None:
-        """End it, whatever it is at."""
+        """Kill the process, whatever it is doing."""
         self.connection.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -143,10 +143,10 @@ class _Watch:
         self._pid, self._seconds = pid, seconds
         self._position = (-1, 0)
         self._since = 0.0
-        self._computed: float | None = None  # by then; found out for what takes more than a moment alone
+        self._computed: float | None = None  # processor seconds by then; measured for rows that take a while alone
 
     def overdue(self, file: int, rows: int) -> str:
-        """How much longer than it may it has been at the row; empty where it has not, or is at none."""
+        """Why the row takes too long; empty where it does not, or there is none."""
         now = time.monotonic()
         if file < 0 or self._position != (file, rows):
             self._position, self._since, self._computed = (file, rows), now, None
@@ -176,24 +176,24 @@ _inherited: list[ScanProcess] = []
 
 
 def start() -> None:
-    """Start one for the next scan, unless one waits for it; returns at once."""
+    """Start a process for the next scan, unless one is waiting; returns at once."""
     if not _idle:
         _idle.append(ScanProcess())
 
 
 def close() -> None:
-    """End those that wait for a scan."""
+    """End the processes that wait for a scan."""
     while _idle:
         _idle.pop().end()
 
 
 def give_back(process: ScanProcess) -> None:
-    """Let one that has finished a scan wait for the next."""
+    """Keep a process that has finished a scan for the next one."""
     _idle.append(process)
 
 
 def take() -> ScanProcess:
-    """One that is at no scan: one that waits, or a new one."""
+    """A process for a scan: one that waits, or a new one."""
     while True:
         try:
             process = _idle.pop()
@@ -205,7 +205,7 @@ def take() -> ScanProcess:
 
 
 def _forked() -> None:
-    """In a process that is forked: leave them to the one that started them, and let them end with that."""
+    """In a forked process: leave the children to the process that started them, and let them end with it."""
     for process in _every:
         process.connection.close()
     _inherited.extend(_idle)

@@ -1,8 +1,8 @@
-"""The process that reads corpus files for `tasks.stages.ingest.supervisor`: it may die, and is ended where it takes too
-long.
+"""The program of the process that reads corpus files for `tasks.stages.ingest.supervisor`.
 
-It is given a connection and memory for its position. For each scan it is sent the arguments of `spill.scan`, and sends
-its result; a text, where the row that it is at raised something; or the error, where that is no file's fault.
+The process may die, and is killed when it takes too long. It gets a connection, and shared memory for its position. For
+each scan it receives the arguments of `spill.scan` and sends the result; a text, where the current row raised an error;
+or the error itself, where no file is at fault.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tasks.stages.ingest.spill import Cut, ScanResult, scan
 __all__ = ["serve"]
 
 _IDLE = 30.0
-"""Seconds without a scan after which it ends."""
+"""Seconds without a scan after which the process ends."""
 
 
 def serve(connection: Connection, position: memoryview[int]) -> None:
-    """Scan what is asked for until the other end is closed, or asks for nothing any more."""
+    """Answer requests for scans until the other end is closed or has been silent for a while."""
     with contextlib.suppress(EOFError, ConnectionError):
         while connection.poll(_IDLE):
             files, settings, folder, cuts = connection.recv()
@@ -63,7 +63,7 @@ def _scanned(
 def _ending_with(connection: Connection) -> Iterator[None]:
     """Have the kernel end this process when the other end is closed, also where C code holds the interpreter.
 
-    A socket that nothing is sent to has no other news than its end: SIGIO, which ends whoever does not handle it.
+    Nothing is sent to the socket meanwhile, so that the only event is its end: SIGIO, which kills by default.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(connection.fileno(), fcntl.F_SETOWN, os.getpid())

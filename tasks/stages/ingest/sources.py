@@ -2,8 +2,8 @@
 
 The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
 below a folder are passed over, and so are indexmill's own stores; links to folders are not followed, so that a walk
-ends. What is no file of the corpus after all, such as a link to somewhere outside it, is told when it is opened: it may
-have become one since it was listed.
+ends. Whether a file belongs to the corpus is checked again when it is opened: since it was listed, a link to somewhere
+outside, or a pipe, may have taken its place.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import math
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -36,11 +38,10 @@ __all__ = [
     "SourceFiles",
     "batches",
     "digest_of_files",
-    "expand",
     "find",
     "is_quick",
     "kind_of",
-    "opened",
+    "open_source",
 ]
 
 Kind = Literal["json", "json-lines", "parquet", "csv", "text", "markdown", "html"]
@@ -70,6 +71,7 @@ _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
 _SWELLS = 6  # times that compressed records are longer, about
 _MAGIC = re.compile(r"[*?\[]")
+_KNOWN = f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,10 @@ class SourceFile:
 
 
 class NoCorpusFile(OSError):
-    """What has the name of a corpus file is none. reason: one of documents.REASONS."""
+    """Something with the name of a corpus file is not one. reason: one of documents.REASONS."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)  # as a copy in another process is made again
+        super().__init__(reason, detail)  # from which unpickling makes it again
         self.reason, self.detail = reason, detail
 
     def __str__(self) -> str:
@@ -102,11 +104,6 @@ class SourceFiles:
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as given, under which no file of the corpus lies
-
-
-def expand(settings: CorpusSettings) -> list[SourceFile]:
-    """The corpus files, sorted by name; raises BadInput as `find` does."""
-    return list(find(settings).files)
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
@@ -138,22 +135,19 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     if not found and not allow_none:
         seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
         raise BadInput(
-            f"no corpus file found in {', '.join(settings.paths)}{seen}. "
-            f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst; see also include and exclude"
+            f"no corpus file found in {', '.join(settings.paths)}{seen}. {_KNOWN}; see also include and exclude"
         )
     _refuse_same_id(found.values())
-    names: dict[str, int] = {}
-    for file in found.values():
-        names[file.name] = names.get(file.name, 0) + 1
+    names = Counter(file.name for file in found.values())
     files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
     files.sort(key=lambda file: (file.name, file.path))
     return SourceFiles(tuple(files), tuple(empty))
 
 
-def opened(file: SourceFile) -> io.BufferedReader:
+def open_source(file: SourceFile) -> io.BufferedReader:
     """The bytes of a file. Raises OSError, and NoCorpusFile for a link that leaves the corpus and for what is no file.
 
-    The checks are made on what is opened, not on what was listed, and nothing that is no file can make it wait.
+    What is opened is checked, not what was listed; a pipe, a device or a socket cannot make this wait.
     """
     path, flags = file.path, 0
     if file.within:
@@ -172,7 +166,7 @@ def opened(file: SourceFile) -> io.BufferedReader:
 def batches(
     files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
 ) -> Iterator[tuple[SourceFile, ...]]:
-    """The files in groups of a worthwhile size, in order: a folder of small texts is not a task for each."""
+    """The files in groups worth a task each, in order: the small files of a folder share one."""
     group: list[SourceFile] = []
     size = 0
     for file in files:
@@ -186,7 +180,7 @@ def batches(
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """Whether one process reads all of the files in a few seconds: pages of HTML take their time."""
+    """Whether one process reads all of the files in a few seconds; HTML takes longer."""
     sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
     return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
 
@@ -202,7 +196,7 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
     try:
         for file in files:
             try:
-                with opened(file) as stream:
+                with open_source(file) as stream:
                     of_file = hashlib.file_digest(stream, "sha256").digest()
             except NoCorpusFile as none:
                 of_file = hashlib.sha256(none.reason.encode()).digest()
@@ -233,9 +227,7 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
         if not Path(path).is_file():
             raise BadInput(f"{given} is neither a file nor a folder")
         if kind_of(path) is None:
-            raise BadInput(
-                f"{given} is of no known format. Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
-            )
+            raise BadInput(f"{given} is of no known format. {_KNOWN}")
         yield path, str(Path(path).parent)
     elif _MAGIC.search(given):
         root = _root(path)
@@ -256,7 +248,9 @@ def _absolute(given: str) -> str:
 
 def _root(path: str) -> str:
     """The corpus folder of an absolute path: itself, if it is there, and of a glob what is before the wildcards."""
-    return path if Path(path).exists() else _fixed_part(path)
+    if Path(path).exists():
+        return path
+    return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
 
 
 def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
@@ -331,20 +325,9 @@ def _below(path: str, root: str) -> str:
     return Path(path).relative_to(root).as_posix()
 
 
-def _fixed_part(pattern: str) -> str:
-    """The folder before the first wildcard of a glob."""
-    fixed: list[str] = []
-    for part in Path(pattern).parts[:-1]:
-        if _MAGIC.search(part):
-            break
-        fixed.append(part)
-    return str(Path(*fixed))
-
-
 def _chosen(name: str, settings: CorpusSettings) -> bool:
-    if settings.include and not any(_matches(name, pattern) for pattern in settings.include):
-        return False
-    return not any(_matches(name, pattern) for pattern in settings.exclude)
+    included = not settings.include or any(_matches(name, pattern) for pattern in settings.include)
+    return included and not any(_matches(name, pattern) for pattern in settings.exclude)
 
 
 def _matches(name: str, pattern: str) -> bool:

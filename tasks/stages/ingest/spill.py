@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -81,13 +82,8 @@ _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("row", pa.int32(), nullable=False),
 ]
 _WINNERS = pa.schema(_WINNERS_FIELDS)
-_PLACED_FIELDS: list[pa.Field[Any]] = [
-    *_WINNERS_FIELDS,
-    pa.field("file", pa.string(), nullable=False),
-    pa.field("line", pa.int64()),  # null for a text file
-]
-_PLACED = pa.schema(_PLACED_FIELDS)
-"""A row with its place in the corpus, which a refusal names and no part holds."""
+_PLACED = pa.schema([*_WINNERS_FIELDS, *_INDEX_FIELDS[-2:]])
+"""A row with its file and line in the corpus, which a refusal names and no part holds."""
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
@@ -147,11 +143,11 @@ class Cut:
 
 
 def scan(
-    files: SourceFile | Sequence[SourceFile],
+    files: Sequence[SourceFile],
     settings: CorpusSettings,
     spill_folder: str | os.PathLike[str],
     *,
-    cuts: Mapping[int, Cut] | None = None,
+    cuts: Mapping[int, Cut] = MappingProxyType({}),
     position: list[int] | memoryview[int] | None = None,
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
@@ -162,8 +158,7 @@ def scan(
     Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
     file that cannot be read is a row of the quarantine.
     """
-    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
-    name = _name_of(chosen)
+    name = _name_of(files)
     folder = Path(spill_folder)
     position = [-1, 0] if position is None else position
     changed: list[str] = []
@@ -179,21 +174,21 @@ def scan(
         def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
             return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
 
-        rows = _Rows(documents, index)
+        rows = _SpillWriter(documents, index)
         refusals: list[dict[str, Any]] = []
-        for number, file in enumerate(chosen):
+        for number, file in enumerate(files):
             position[1], position[0] = 0, number
             before = _state(file)
             fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
-            for row in _read(file, settings, (cuts or {}).get(number), position):
-                made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
-                if isinstance(made, Document):
-                    rows.add(made, file.name, row.line)
+            for row in _read(file, settings, cuts.get(number), position):
+                found = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
+                if isinstance(found, Document):
+                    rows.add(found, file.name, row.line)
                     if isinstance(row, Row) and row.front_matter_left_out:
                         left_out.append(file.name)
                     continue
-                refused[made.reason] += 1
-                refusals.append(_quarantined(file.name, made.line, made.document_id, made.reason, made.detail))
+                refused[found.reason] += 1
+                refusals.append(_quarantined(file.name, found.line, found.document_id, found.reason, found.detail))
                 if len(refusals) >= 4096:
                     quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
                     refusals = []
@@ -202,7 +197,7 @@ def scan(
         position[0] = -1
         rows.flush()
         quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
-    names = tuple(file.name for file in chosen)
+    names = tuple(file.name for file in files)
     return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
 
 
@@ -217,7 +212,7 @@ def plan(
     spill_folder: str | os.PathLike[str],
     shard_tokens: int = SHARD_TOKENS,
     *,
-    poison: Mapping[str, tuple[str, str]] | None = None,
+    poison: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     forgotten: Collection[bytes] = (),
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
@@ -228,18 +223,18 @@ def plan(
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
-    place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
-    hashes, tokens = place.hashes_and_tokens()
+    scanned = _ScannedRows([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
+    hashes, tokens = scanned.hashes_and_tokens()
     order = hash_order(hashes)
     gone = 0
     if forgotten:
         out = _numbers_of(forgotten, hashes)
         gone = len(np.unique(out[out >= 0]))
         order = order[out[order] < 0]
-    poisonous = place.with_content(poison or {})
+    poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
-    winners, losers, keepers = _winners(hashes, order, place)
+    winners, losers, keepers = _winners(hashes, order, scanned)
     repeats = len(order) - len(winners) - len(losers)
     found = leaves(hashes, winners, tokens, shard_tokens)
     sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
@@ -250,7 +245,7 @@ def plan(
     with _spilled(folder / _WINNERS_FILE, _WINNERS) as spilled:
         for group in _grouped(found):
             first = group[0][1]
-            rows = place.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
+            rows = scanned.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
             for label, low, high in group:
                 batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
                 pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
@@ -261,13 +256,13 @@ def plan(
                 spilled.write_batch(batch)
     refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
     with _spilled(folder / _REFUSED_FILE, QUARANTINE) as spilled:
-        for batch in _duplicates(losers, keepers, place, names):
+        for batch in _duplicates(losers, keepers, scanned, names):
             spilled.write_batch(batch)
-        for row in place.rows(poisonous, names).to_pylist():
-            reason, detail = (poison or {})[row["content_hash"].hex()]
+        for row in scanned.rows(poisonous, names).to_pylist():
+            reason, detail = poison[row["content_hash"].hex()]
             refused[reason] += 1
-            one = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
-            spilled.write_batch(pa.RecordBatch.from_pylist([one], schema=QUARANTINE))
+            refusal = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
+            spilled.write_batch(pa.RecordBatch.from_pylist([refusal], schema=QUARANTINE))
     changed = tuple(name for result in scans for name in result.changed)
     return ShardPlan(
         tuple(shards),
@@ -290,7 +285,7 @@ def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table
     """
     folder = Path(spill_folder)
     try:
-        table = _taken(_winners_of(shard, folder), folder)
+        table = _read_rows(_winners_of(shard, folder), folder)
         found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
     except (pa.ArrowException, ValueError, IndexError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -363,7 +358,7 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
+def _read_rows(winners: pa.RecordBatch, folder: Path) -> pa.Table:
     """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
     places: dict[str, dict[int, list[int]]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
@@ -377,7 +372,7 @@ def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
     return table.take(pc.sort_indices(table.column("document_id"))).combine_chunks()
 
 
-class _Rows:
+class _SpillWriter:
     """Documents on their way to the spill, some megabytes at a time, each time in the order of their id hashes.
 
     `documents` opens the file of a piece of the hashes.
@@ -387,41 +382,41 @@ class _Rows:
         self, documents: Callable[[int], pa.ipc.RecordBatchFileWriter], index: pa.ipc.RecordBatchFileWriter
     ) -> None:
         self._documents, self._index = documents, index
-        self._held: list[tuple[bytes, Document, str, int | None]] = []
+        self._waiting: list[tuple[bytes, Document, str, int | None]] = []
         self._size = 0
         self.documents = self.tokens = 0
 
     def add(self, document: Document, file: str, line: int | None) -> None:
-        self._held.append((id_hash(document.document_id), document, file, line))
+        self._waiting.append((id_hash(document.document_id), document, file, line))
         self._size += document.size + len(document.metadata)
         self.documents += 1
         self.tokens += estimate_tokens(document.size)
-        if self._size >= _BATCH_BYTES or len(self._held) >= _BATCH_ROWS:
+        if self._size >= _BATCH_BYTES or len(self._waiting) >= _BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        held = sorted(self._held, key=lambda row: row[0])  # stable: rows of one id stay in their order
-        self._held, self._size = [], 0
+        held = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
+        self._waiting, self._size = [], 0
         for piece, rows in groupby(held, key=lambda row: _piece(row[0])):
             self._write(list(rows), self._documents(piece))
 
     def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
-        made = [document for _, document, _, _ in held]
-        documents = {name: [getattr(document, name) for document in made] for name in DOCUMENTS.names}
+        hashes, documents, files, lines = zip(*held, strict=True)
+        columns = {name: [getattr(document, name) for document in documents] for name in DOCUMENTS.names}
         index = {
-            "document_id": documents["document_id"],
-            "id_hash": [hashed for hashed, _, _, _ in held],
-            "content_hash": [bytes.fromhex(document.content_hash) for document in made],
-            "tokens": [estimate_tokens(document.size) for document in made],
-            "size": [document.size for document in made],
-            "file": [file for _, _, file, _ in held],
-            "line": [line for _, _, _, line in held],
+            "document_id": columns["document_id"],
+            "id_hash": hashes,
+            "content_hash": list(map(bytes.fromhex, columns["content_hash"])),
+            "tokens": [estimate_tokens(document.size) for document in documents],
+            "size": [document.size for document in documents],
+            "file": files,
+            "line": lines,
         }
-        writer.write_batch(pa.RecordBatch.from_pydict(documents, schema=DOCUMENTS))
+        writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=DOCUMENTS))
         self._index.write_batch(pa.RecordBatch.from_pydict(index, schema=INDEX))
 
 
-class _Places:
+class _ScannedRows:
     """The rows of all scans under one number each: scan after scan, batch after batch, row after row."""
 
     def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
@@ -470,25 +465,15 @@ class _Places:
         taken: list[NDArray[np.int64]] = []
         for number, at, within in self._by_batch(rows):
             (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
-            known = (
-                self._files[scan]
-                .get_batch(batch)
-                .select(["document_id", "content_hash", "file", "line"])
-                .take(pa.array(within, pa.int64()))
-            )
-            place = {
-                "spilled": pa.array([_documents_file(names[scan], piece)] * len(at), pa.string()),
-                "batch": pa.array([in_piece] * len(at), pa.int32()),
-                "row": pa.array(within, pa.int32()),
-            }
-            columns = {name: known.column(name) for name in known.schema.names}
-            pieces.append(pa.table({**columns, **place}, schema=_PLACED))
+            known = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
+            file = _documents_file(names[scan], piece)
+            place: dict[str, Any] = {"spilled": [file] * len(at), "batch": [in_piece] * len(at), "row": within}
+            columns = place | {name: known.column(name) for name in _PLACED.names if name not in place}
+            pieces.append(pa.table(columns, schema=_PLACED))
             taken.append(at)
         if not pieces:
             return _PLACED.empty_table()
-        back = np.empty(len(rows), dtype=np.int64)
-        back[np.concatenate(taken)] = np.arange(len(rows))
-        return pa.concat_tables(pieces).take(pa.array(back, pa.int64()))
+        return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(taken))))
 
     def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """(batch, positions in `rows`, rows of the batch) for each batch of all that some of the rows lie in."""
@@ -501,7 +486,7 @@ class _Places:
 
 
 def _winners(
-    hashes: NDArray[np.uint8], order: NDArray[np.int64], place: _Places
+    hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(winners, losers, keepers): of each id the first row with the smallest content, in the order of the id hashes;
     the rows with another content; and for each of those the winner.
@@ -516,7 +501,7 @@ def _winners(
     positions = np.flatnonzero(several)
     if not positions.size:
         return order, order[:0], order[:0]
-    contents = place.content_hashes(order[positions])
+    contents = scanned.content_hashes(order[positions])
     ids = np.cumsum(~same[positions])  # the rows of an id share a number
     words = [np.ascontiguousarray(contents[:, at : at + 8]).view(">u8").reshape(-1) for at in (24, 16, 8, 0)]
     by_content = np.lexsort([order[positions], *words, ids])
@@ -540,23 +525,16 @@ def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDAr
 
 
 def _duplicates(
-    losers: NDArray[np.int64], keepers: NDArray[np.int64], place: _Places, names: list[str]
+    losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
-        lost, kept = (place.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
-        refused = [
-            _quarantined(
-                row["file"],
-                row["line"],
-                clip(row["document_id"]),
-                "duplicate-id",
-                f"kept is {other['file']}"
-                + (f", line {other['line']}" if other["line"] is not None else "")
-                + ", with another content: the smallest content hash stays",
-            )
-            for row, other in zip(lost, kept, strict=True)
-        ]
+        lost, kept = (scanned.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        refused = []
+        for row, other in zip(lost, kept, strict=True):
+            line = "" if other["line"] is None else f", line {other['line']}"
+            detail = f"kept is {other['file']}{line}, with another content: the smallest content hash stays"
+            refused.append(_quarantined(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
         yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
 
 
@@ -627,11 +605,8 @@ def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWr
         Path(temporary).replace(path)
     except OSError as error:
         needed = "documents are spilled there: free about the size of the corpus, uncompressed"
-        if (
-            full := DiskFull.of(
-                error, path.parent, f"{needed}, and run again: nothing is lost, and the next run goes on"
-            )
-        ) is not None:
+        advice = f"{needed}, and run again: nothing is lost, and the next run goes on"
+        if (full := DiskFull.of(error, path.parent, advice)) is not None:
             raise full from error
         said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):

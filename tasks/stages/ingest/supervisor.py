@@ -1,9 +1,9 @@
 """Scans in a child process: no file of a corpus can end the process that builds, stall it, or take all of its memory.
 
-Where a child dies or runs out of memory, the file that it was at is read once more, alone: the kernel may have ended an
-innocent one. A second death is the file's fault. A row that takes too long is at fault at once, since what counts is
-the processor time of the child, to which neither a busy nor a suspended machine adds. The file is then read up to the
-row that is at fault, and the refusal of that row stands for the rest.
+When a child dies or runs out of memory, the file that it was reading is read once more, alone: the kernel may have
+killed the child for another process's memory. A second death is the file's fault. A row that takes too long is at fault
+at once: its limit is processor time of the child, to which neither a busy nor a suspended machine adds. The file is
+then read up to the row at fault, and the refusal of that row stands for the rest.
 """
 
 from __future__ import annotations
@@ -22,27 +22,24 @@ from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
 __all__ = ["scan"]
 
 _ATTEMPTS = 3
-"""Scans of the same files that may end without a file at fault."""
+"""How often a scan of the same files may end without a file at fault."""
 
 
-def scan(
-    files: SourceFile | Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]
-) -> ScanResult:
+def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
     """As `spill.scan`, in a child process; a file that fails there is refused from the row on that is at fault.
 
     Raises what `spill.scan` does, WorkerDied where the child dies and no file is at fault, and StoppedError where the
     executor of this call is told to stop.
     """
-    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
     folder = Path(spill_folder).absolute()
     cuts: dict[int, Cut] = {}
     how = ""
     for _ in range(_ATTEMPTS):
-        answer = _scan(take(), chosen, settings, folder, cuts)
+        answer = _scan(take(), files, settings, folder, cuts)
         if isinstance(answer, ScanResult):
             return answer
         how = answer.how
-        cuts |= _files_at_fault(chosen, settings, folder, answer)
+        cuts |= _files_at_fault(files, settings, folder, answer)
     raise WorkerDied(
         f"the corpus cannot be read: {_ATTEMPTS} times a process that reads it ended, and no file is at fault; the "
         f"last time {how}. Run the build again"

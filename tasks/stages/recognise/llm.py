@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -23,12 +24,11 @@ from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
-from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
+from tasks.llm.ask import Answer, Asking, AskResult, ask
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_mentions
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
-from tasks.stages.split.plain import TEXTS, Plain
+from tasks.stages.split.plain import TEXTS, changed_texts
 
 __all__ = ["BY_RULES", "STAGE", "AskingSettings", "MentionResult", "estimate", "find_mentions", "requests_of"]
 
@@ -57,67 +57,61 @@ class MentionResult(NamedTuple):
 
 def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list[tuple[Piece, Request]]]:
     """What to ask about each document (schema DOCUMENTS). The answer is about the document, wherever passages end."""
-    columns = (documents[name].to_pylist() for name in ("document_id", "title", "text"))
-    for document_id, title, text in zip(*columns, strict=True):
-        yield [
-            (piece, dataclasses.replace(request, about=(document_id,)))
-            for piece, request in recogniser.requests(title, text)
-        ]
+    for document_id, title, text in _rows(documents):
+        pieces = recogniser.requests(title, text)
+        yield [(piece, dataclasses.replace(request, about=(document_id,))) for piece, request in pieces]
 
 
 def find_mentions(
     documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> MentionResult:
     """The mentions of some documents, from the answers to one request for each piece of theirs."""
-    wanted = list(requests_of(documents, recogniser))
-    requests = [request for of_one in wanted for _, request in of_one]
+    questions = list(requests_of(documents, recogniser))
+    requests = [request for of_document in questions for _, request in of_document]
     asked = ask_all(requests) if requests else AskResult([], Counter())
     results = iter(asked.results)
-    mentions, by_rules, counts = list[list[Mention]](), list[str](), Counter(asked.counts)
-    columns = (documents[name].to_pylist() for name in ("document_id", "title", "text"))
-    for of_one, document_id, title, text in zip(wanted, *columns, strict=True):
-        answers = [(piece, next(results)) for piece, _ in of_one]
-        if any(isinstance(answer, Refusal) for _, answer in answers):
-            mentions.append(RulesRecogniser().recognise(title, text))
-            by_rules.append(document_id)
-            continue
+    found = MentionResult([], [], Counter(asked.counts))
+    for of_document, (document_id, title, text) in zip(questions, _rows(documents), strict=True):
+        answers = [(piece, next(results)) for piece, _ in of_document]
         values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, Answer)]
-        its, counted = recogniser.mentions(title, text, values)
-        mentions.append(its)
-        counts.update(counted)
-    counts["documents_by_rules"] += len(by_rules)
-    return MentionResult(mentions, by_rules, counts)
+        if len(values) == len(answers):
+            mentions, counts = recogniser.mentions(title, text, values)
+            found.counts.update(counts)
+        else:
+            mentions = RulesRecogniser().recognise(title, text)
+            found.by_rules.append(document_id)
+        found.mentions.append(mentions)
+    found.counts["documents_by_rules"] += len(found.by_rules)
+    return found
+
+
+def _rows(documents: pa.Table) -> Iterator[tuple[str, str, str]]:
+    """Id, title and text of each document."""
+    return zip(*(documents[name].to_pylist() for name in ("document_id", "title", "text")), strict=True)
 
 
 def _compute(part: Part[AskingSettings]) -> Outputs:
-    settings = part.settings
-    counts: Counter[str] = Counter()
-    by_rules: list[str] = []
-
-    def ask_all(requests: Sequence[Request]) -> AskResult:
-        return ask(part.store, settings.asking, requests, run_id=part.job.run_id)
+    result = MentionResult([], [], Counter())
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
-        told = find_mentions(documents, settings.recogniser, ask_all)
-        counts.update(told.counts)
-        by_rules.extend(told.by_rules)
-        return place_mentions(documents, passages, sentences, told.mentions)
+        nonlocal result
+        ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id)
+        result = find_mentions(documents, part.settings.recogniser, ask_all)
+        return place_mentions(documents, passages, sentences, result.mentions)
 
-    mentions, made = mentions_of(part, find, again=BY_RULES)
+    mentions, changed = mentions_of(part, find, again=BY_RULES)
     return Outputs(
-        tables={"mentions": mentions, BY_RULES: _stand_ins(by_rules)},
-        counts={**counts, "documents_made": made},
-        failed=len(by_rules),
+        tables={"mentions": mentions, BY_RULES: _stand_ins(result.by_rules)},
+        counts={**result.counts, "documents_made": changed},
+        failed=len(result.by_rules),
         texts=part.rows_of("documents"),
     )
 
 
 def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
-    documents = part.table("documents")
-    _, held = unchanged(part, documents, again=BY_RULES)
-    read = Plain.of(part, part.table("passages")).documents(documents.filter(pa.array(~held)))
-    for of_one in requests_of(read, part.settings.recogniser):
-        yield from (request for _, request in of_one)
+    texts, *_ = changed_texts(part, again=BY_RULES)
+    for of_document in requests_of(texts.documents, part.settings.recogniser):
+        yield from (request for _, request in of_document)
 
 
 def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:

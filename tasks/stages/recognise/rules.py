@@ -15,17 +15,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
-from indexmill.models.subjects import Subject, subjects_of
+from indexmill.models.subjects import subjects_of
 from indexmill.text.names import canonical_name, entity_id
 from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
-from tasks.core.unchanged import in_order, unchanged
-from tasks.stages.split.plain import TEXTS, Plain
+from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
 __all__ = ["STAGE", "RecogniseSettings", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
 
@@ -48,108 +48,72 @@ def place_mentions(
     added; a title that says nothing of what its text is about is a name like any other (kind `part`).
     """
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
-    about = [subjects_of(*one) for one in zip(titles, texts, found, strict=True)]
-    rows = [
-        (
-            document,
-            mention.start,
-            mention.end,
-            text[mention.start : mention.end],
-            "part" if mention.kind == "title" and not told.titled else mention.kind,
-            mention.field == "title",
-            mention.name,
-        )
-        for document, (title_text, body, mentions, told) in enumerate(zip(titles, texts, found, about, strict=True))
-        for mention in mentions
-        for text in (title_text if mention.field == "title" else body,)
-    ]
-    document, start, end, surface, kind, in_title, given = (
-        (list(column) for column in zip(*rows, strict=True)) if rows else [[]] * 7
+    about = [subjects_of(*document) for document in zip(titles, texts, found, strict=True)]
+    mentions = _mentions(titles, texts, found, [told.titled for told in about])
+    row = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
+    document = row.to_numpy(zero_copy_only=False).astype(np.int64)  # of each passage
+    row = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks())
+    passage = row.to_numpy(zero_copy_only=False).astype(np.int64)  # of each sentence
+    columns = {
+        "passage": passage,
+        "sentence": sentences["ordinal"].to_numpy(),
+        "begin": sentences["start"].to_numpy(),
+        "offset": passages["start"].to_numpy()[passage],
+        "limit": passages["end"].to_numpy()[passage],
+    }
+    spans = pl.DataFrame({name: column.astype(np.int64) for name, column in columns.items()})
+    base = document[passage] * _FAR + columns["offset"]
+    starts, ends = (base + sentences[name].to_numpy() for name in ("start", "end"))
+
+    # Once for every passage of the document.
+    titled = mentions.filter("in_title")
+    of_passage, mention = _within(titled["document"].to_numpy(), document, document + 1)
+    in_titles = titled[mention].with_columns(passage=pl.Series(of_passage), sentence=pl.lit(TITLE_SENTENCE, pl.Int64))
+    # In every sentence in which the mention starts.
+    others = mentions.filter(~pl.col("in_title")).sort("document", "start", maintain_order=True)
+    keys = others.select(pl.col("document") * _FAR + pl.col("start")).to_series()
+    sentence, mention = _within(keys.to_numpy(), starts, ends)
+    in_texts = (
+        pl.concat([others[mention], spans[sentence]], how="horizontal")
+        .filter(pl.col("end") <= pl.col("limit"))
+        .with_columns(pl.col("start", "end") - pl.col("offset"))
     )
-    names = [name or own for name, own in zip(given, _names(surface), strict=True)]
-    keep = np.array([bool(name) for name in names], dtype=bool)
-    doc_of = np.array(document, dtype=np.int64)
-    starts, ends = np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
-    titled = np.array(in_title, dtype=bool)
-
-    row_of_document = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
-    passage_document = row_of_document.to_numpy(zero_copy_only=False).astype(np.int64)
-    passage_start = passages["start"].to_numpy().astype(np.int64)
-    passage_end = passages["end"].to_numpy().astype(np.int64)
-
-    # Text mentions: those that start in [sentence start, sentence end) of the same document, for every sentence.
-    in_text = np.flatnonzero(keep & ~titled)
-    in_text = in_text[np.lexsort((ends[in_text], starts[in_text], doc_of[in_text]))]
-    key = doc_of[in_text] * _FAR + starts[in_text]
-    sentence_passage = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks())
-    sentence_passage = sentence_passage.to_numpy(zero_copy_only=False).astype(np.int64)
-    base = passage_document[sentence_passage] * _FAR + passage_start[sentence_passage]
-    first = np.searchsorted(key, base + sentences["start"].to_numpy())
-    last = np.searchsorted(key, base + sentences["end"].to_numpy())
-    sentence_row, position = _ranges(first, last)
-    mention = in_text[position]
-    passage = sentence_passage[sentence_row]
-    whole = ends[mention] <= passage_end[passage]
-    sentence_row, mention, passage = sentence_row[whole], mention[whole], passage[whole]
-    ordinal = sentences["ordinal"].to_numpy()[sentence_row].astype(np.int64)
-    offset = passage_start[passage]
-
-    # Title mentions: once for every passage of the document.
-    in_title_rows = np.flatnonzero(keep & titled)
-    in_title_rows = in_title_rows[np.lexsort((ends[in_title_rows], starts[in_title_rows], doc_of[in_title_rows]))]
-    first = np.searchsorted(doc_of[in_title_rows], passage_document, side="left")
-    last = np.searchsorted(doc_of[in_title_rows], passage_document, side="right")
-    title_passage, position = _ranges(first, last)
-    title_mention = in_title_rows[position]
-
-    # Subjects: from the first sentence in each passage that is about them.
-    subjects = [(d, subject) for d, told in enumerate(about) for subject in told.subjects]
-    subject_sentence, position = _in_force(
-        np.array([d * _FAR + subject.start for d, subject in subjects], dtype=np.int64),
-        base + sentences["start"].to_numpy(),
-        base + sentences["end"].to_numpy(),
-        sentence_passage,
+    # From the first sentence in each passage that is about the subject.
+    subjects = [(document, subject) for document, told in enumerate(about) for subject in told.subjects]
+    said = np.array([document * _FAR + subject.start for document, subject in subjects], dtype=np.int64)
+    sentence, current = _in_force(said, starts, ends, passage)
+    named = [(number, *name) for number, (_, subject) in enumerate(subjects) for name in subject.names]
+    names = pl.DataFrame(named, {"subject": pl.Int64, "surface": pl.String, "name": pl.String}, orient="row")
+    entry, which = _within(names["subject"].to_numpy(), current, current + 1)
+    of_subjects = pl.concat([names[which], spans[sentence[entry]]], how="horizontal").with_columns(
+        start=pl.col("begin"), end=pl.col("begin"), kind=pl.lit("subject")
     )
-    owner, given_names = _of_each([subject for _, subject in subjects])
-    entry, which = _ranges(np.searchsorted(owner, position), np.searchsorted(owner, position, side="right"))
-    subject_sentence = subject_sentence[entry]
-    subject_mention = len(names) + which
-    begins = sentences["start"].to_numpy().astype(np.int64)[subject_sentence]
-    surface += [said for said, _ in given_names]
-    names += [name for _, name in given_names]
-    kind += ["subject"] * len(given_names)
 
-    all_mentions = np.concatenate([title_mention, mention, subject_mention])
-    all_passages = np.concatenate([title_passage, passage, sentence_passage[subject_sentence]])
-    all_ordinals = np.concatenate(
-        [
-            np.full(len(title_mention), TITLE_SENTENCE),
-            ordinal,
-            sentences["ordinal"].to_numpy()[subject_sentence].astype(np.int64),
-        ]
-    )
-    all_starts = np.concatenate([starts[title_mention], starts[mention] - offset, begins])
-    all_ends = np.concatenate([ends[title_mention], ends[mention] - offset, begins])
-    order = np.lexsort((all_ends, all_starts, all_ordinals, all_passages))
-    all_mentions, all_passages = all_mentions[order], all_passages[order]
-    name = pa.array(names, pa.string()).take(pa.array(all_mentions))
-    unique = name.dictionary_encode()
-    ids = pa.array([entity_id(text) for text in unique.dictionary.to_pylist()], pa.string()).take(unique.indices)
-    return conform(
-        pa.table(
-            {
-                "passage_id": passages["passage_id"].combine_chunks().take(pa.array(all_passages)),
-                "sentence": all_ordinals[order],
-                "start": all_starts[order],
-                "end": all_ends[order],
-                "surface": pa.array(surface, pa.string()).take(pa.array(all_mentions)),
-                "name": name,
-                "entity_id": ids,
-                "kind": pa.array(kind, pa.string()).take(pa.array(all_mentions)),
-            }
-        ),
-        MENTIONS,
-    )
+    wanted = ["passage", "sentence", "start", "end", "surface", "name", "kind"]
+    placed = pl.concat([part.select(wanted) for part in (in_titles, in_texts, of_subjects)])
+    placed = placed.sort("passage", "sentence", "start", "end", maintain_order=True)
+    ids = {name: entity_id(name) for name in placed["name"].unique()}
+    passage_ids = passages["passage_id"].combine_chunks().take(placed["passage"].to_arrow())
+    table = placed.with_columns(entity_id=pl.Series([ids[name] for name in placed["name"]], dtype=pl.String)).to_arrow()
+    return conform(table.append_column("passage_id", passage_ids), MENTIONS)
+
+
+def _mentions(
+    titles: Sequence[str], texts: Sequence[str], found: Sequence[Sequence[Mention]], titled: Sequence[bool]
+) -> pl.DataFrame:
+    """The mentions that have a name, in the order of the documents. titled: whose title says what the text is about."""
+    rows: list[tuple[Any, ...]] = []
+    for document, (title, body, mentions) in enumerate(zip(titles, texts, found, strict=True)):
+        for one in mentions:
+            in_title = one.field == "title"
+            kind = "part" if one.kind == "title" and not titled[document] else one.kind
+            surface = (title if in_title else body)[one.start : one.end]
+            rows.append((document, one.start, one.end, surface, kind, in_title, one.name))
+    canonical = {surface: canonical_name(surface) for surface in {row[3] for row in rows}}
+    columns = ("document", "start", "end", "surface", "kind", "in_title", "name")
+    types = (pl.Int64, pl.Int64, pl.Int64, pl.String, pl.String, pl.Boolean, pl.String)
+    named = [(*row, name or canonical[row[3]]) for *row, name in rows]
+    return pl.DataFrame(named, dict(zip(columns, types, strict=True)), orient="row").filter(pl.col("name") != "")
 
 
 def _in_force(
@@ -160,34 +124,24 @@ def _in_force(
     subjects: where each is first said, ascending. starts, ends, passages: of sentences. Both with the document before
     the offset in it.
     """
-    held = np.searchsorted(subjects, ends) - 1  # one that is said within the sentence is its own
-    its = held >= 0
-    its[its] = subjects[held[its]] // _FAR == starts[its] // _FAR
-    held[~its] = -1
-    new = np.ones(len(held), dtype=bool)
-    new[1:] = (held[1:] != held[:-1]) | (passages[1:] != passages[:-1])
-    (rows,) = (its & new).nonzero()
-    return rows, held[rows]
+    current = np.searchsorted(subjects, ends) - 1  # one that is said within the sentence is its own
+    known = current >= 0
+    known[known] = subjects[current[known]] // _FAR == starts[known] // _FAR
+    current[~known] = -1
+    new = np.ones(len(current), dtype=bool)
+    new[1:] = (current[1:] != current[:-1]) | (passages[1:] != passages[:-1])
+    (rows,) = (known & new).nonzero()
+    return rows, current[rows]
 
 
-def _of_each(subjects: Sequence[Subject]) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
-    """The names of some subjects, as they are written and canonical, and whose each is."""
-    owners = np.arange(len(subjects)).repeat([len(subject.names) for subject in subjects])
-    return owners, [name for subject in subjects for name in subject.names]
-
-
-def _names(surfaces: Sequence[str]) -> list[str]:
-    """Canonical names, each distinct surface once."""
-    known = {surface: canonical_name(surface) for surface in dict.fromkeys(surfaces)}
-    return [known[surface] for surface in surfaces]
-
-
-def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For ranges [first_i, last_i): the i of every element, and the elements themselves."""
-    lengths = np.maximum(last - first, 0)
+def _within(
+    keys: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The i and the row of every one of the sorted keys that is in [low_i, high_i)."""
+    first = np.searchsorted(keys, low)
+    lengths = np.searchsorted(keys, high) - first
     owner = np.repeat(np.arange(len(first)), lengths)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return owner, first[owner] + within
+    return owner, first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 @cache
@@ -197,24 +151,19 @@ def recogniser_of(name: str) -> Recogniser:
 
 
 def mentions_of(
-    inputs: Part[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
+    part: Part[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
 ) -> tuple[pa.Table, int]:
-    """The mentions of a shard's documents, and of how many of them they were found: those that the parent lacks.
+    """The mentions of a shard's documents, and how many of these are new or changed.
 
-    find: makes them of the tables of some documents, their passages and their sentences. again: see `unchanged`.
+    find: makes mentions of the tables of some documents, their passages and their sentences. again: see `unchanged`.
     """
-    documents, passages, sentences = (inputs.table(name) for name in ("documents", "passages", "sentences"))
-    same, held = unchanged(inputs, documents, again=again)
-    new = documents.filter(pa.array(~held))
-    of_new = passages.filter(pc.is_in(passages["document_id"], new["document_id"].combine_chunks()))
-    in_new = sentences.filter(pc.is_in(sentences["passage_id"], of_new["passage_id"].combine_chunks()))
-    plain = Plain.of(inputs, of_new)
-    made = find(plain.documents(new), plain.passages, plain.sentences(in_new))
-    found = [conform(plain.original(made), MENTIONS)]
-    for part in same:
-        kept = passages.filter(pc.is_in(passages["document_id"], part.ids))
-        found.append(part.of_passages("mentions", kept["passage_id"]))
-    return in_order(found, "passage_id", passages["passage_id"]), len(new)
+
+    def make(texts: Texts, plain: Plain) -> dict[str, pa.Table]:
+        found = find(texts.documents, texts.passages, texts.sentences)
+        return {"mentions": conform(plain.to_original(found), MENTIONS)}
+
+    tables, changed = tables_by_passage(part, make, again=again)
+    return tables["mentions"], changed
 
 
 @dataclass(frozen=True, kw_only=True)

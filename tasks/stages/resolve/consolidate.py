@@ -1,12 +1,13 @@
-"""What an entity shard's pieces become before anybody is asked: texts that are joined, and pieces too many for that.
+"""An entity shard's pieces joined to descriptions; where they are too many, those that are to be summarised.
 
-Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` makes one text of what is too many.
+Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` summarises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -17,7 +18,7 @@ from tasks.core.shards import estimate_tokens
 from tasks.stages.embed.embed import KEY_BYTES, row_key
 from tasks.stages.write.summarise import plain
 
-__all__ = ["DescribedRows", "Many", "capped", "entities_of", "entity_text", "joined", "related_text", "relations_of"]
+__all__ = ["DescribedRows", "Many", "capped", "entities_of", "entity_text", "joined", "relations_of"]
 
 _MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
 """Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
@@ -29,11 +30,6 @@ def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002
     """The text of an entity: what is embedded, and shown to whoever summarises it. A surface is never empty."""
     head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
     return f"{head}: {description}" if description else head
-
-
-def related_text(source: str, target: str, description: str) -> str:
-    """The text of a relation between two entities that are shown so."""
-    return f"{source}{_BETWEEN}{target}: {description}"
 
 
 def joined(pieces: Sequence[str], tokens: int) -> str:
@@ -66,9 +62,10 @@ def capped(pieces: Sequence[str], tokens: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Many:
-    """Pieces that are too many to be joined: what makes one text of them reads these.
+    """Pieces that are too many to be joined, and have to be summarised.
 
-    row: of the table that the text is for. all: every piece, in the order in which they would be joined.
+    row: of the table that the text is for. all: every piece, in the order in which they would be joined. texts: the
+    pieces that are read. about: the passages of these. made_of: the digest of all that the text is made from.
     """
 
     row: int
@@ -96,69 +93,39 @@ class DescribedRows:
         """
         setting = settings["description"]
         by = {"description": dict(setting), "describer": settings["describer"]}
-        told = cls(rows, [""] * len(rows), [False] * len(rows))
+        described = cls(rows, [""] * len(rows), [False] * len(rows))
         columns = rows.select("named", "texts", "passage_ids", "named_by")
         for row, (named, pieces, passages, named_by) in enumerate(columns.iter_rows()):
             if not pieces:
                 continue
             if len(pieces) <= setting["most_pieces"]:
-                told.texts[row] = joined(pieces, setting["tokens"])
+                described.texts[row] = joined(pieces, setting["tokens"])
                 continue
             read = capped(pieces, setting["input_tokens"])
-            texts = [pieces[one] for one in read]
-            about = tuple(sorted({*named_by, *(passages[one] for one in read)}))
+            texts = [pieces[number] for number in read]
+            about = tuple(sorted({*named_by, *(passages[number] for number in read)}))
             made_of = digest_of(canonical_json([named, texts, by]))[: 2 * KEY_BYTES]
-            told.many.append(Many(row, named, pieces, texts, about, made_of))
-        return told
+            described.many.append(Many(row, named, pieces, texts, about, made_of))
+        return described
 
 
 def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
     """The entities of a table PIECES, ordered by id."""
-    pieces = _frame(table)
-
-    def part(name: str) -> pl.DataFrame:
-        return pieces.filter(pl.col("part") == name).drop("part")
-
-    types = (
-        part("type")
-        .sort("entity_id", "passages", "text", descending=[False, True, False])
-        .group_by("entity_id", maintain_order=True)
-        .agg(type=pl.col("text").first())
-    )
-    texts = (
-        part("description")
-        .sort("entity_id", "passages", "text", descending=[False, True, False])
-        .group_by("entity_id", maintain_order=True)
-        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
-    )
-    surfaces = part("surface").select("entity_id", surface="text", named_by=pl.concat_list("passage_id"))
-    rows = (
-        part("name")
-        .select("entity_id", "passages", name="text")
-        .join(surfaces, on="entity_id", how="left")
-        .join(types, on="entity_id", how="left")
-        .join(texts, on="entity_id", how="left")
-        .with_columns(pl.col("type").fill_null(""), named=pl.col("surface"), pieces=pl.col("texts").list.len())
-        .with_columns(pl.col("pieces").fill_null(0))
-        .sort("entity_id")
-    )
-    return DescribedRows.of(rows, settings)
+    part, owner = partial(_part, pl.DataFrame(pl.from_arrow(table))), ["entity_id"]
+    types = _by_frequency(part("type"), owner, "passages").select(*owner, type=pl.col("texts").list.first())
+    surfaces = part("surface").select(*owner, named=pl.col("text"), named_by=pl.concat_list("passage_id"))
+    rows = part("name").select(*owner, "passages", name="text")
+    for other in (surfaces, types, _by_frequency(part("description"), owner, "passages")):
+        rows = rows.join(other, on=owner, how="left")
+    counted = pl.col("texts").list.len().fill_null(0)
+    rows = rows.with_columns(pl.col("type").fill_null(""), surface=pl.col("named"), pieces=counted)
+    return DescribedRows.of(rows.sort(owner), settings)
 
 
 def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
-    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording is told between its two ends."""
-    pieces = _frame(table)
-    pair = ["source", "target"]
-
-    def part(name: str) -> pl.DataFrame:
-        return pieces.filter(pl.col("part") == name).drop("part")
-
-    kinds = (
-        part("kind")
-        .sort(*pair, "relations", "text", descending=[False, False, True, False])
-        .group_by(pair, maintain_order=True)
-        .agg(kind=pl.col("text").first())
-    )
+    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording stands between its two ends."""
+    part, pair = partial(_part, pl.DataFrame(pl.from_arrow(table))), ["source", "target"]
+    kinds = _by_frequency(part("kind"), pair, "relations").select(*pair, kind=pl.col("texts").list.first())
     ends = (
         part("source")
         .rename({"text": "shown"})
@@ -172,18 +139,24 @@ def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
         pl.concat([part("description"), wordings.drop("shown", "other")])
         .group_by(*pair, "text")
         .agg(pl.col("relations").sum(), pl.col("passage_id").min())
-        .sort(*pair, "relations", "text", descending=[False, False, True, False])
-        .group_by(pair, maintain_order=True)
-        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
     )
     rows = (
         ends.join(kinds, on=pair, how="left")
-        .join(texts, on=pair, how="left")
+        .join(_by_frequency(texts, pair, "relations"), on=pair, how="left")
         .with_columns(pl.col("kind").fill_null(""), named=pl.concat_str("shown", "other", separator=_BETWEEN))
         .sort(pair)
     )
     return DescribedRows.of(rows, settings)
 
 
-def _frame(table: pa.Table) -> pl.DataFrame:
-    return pl.DataFrame(pl.from_arrow(table))
+def _part(pieces: pl.DataFrame, name: str) -> pl.DataFrame:
+    return pieces.filter(pl.col("part") == name).drop("part")
+
+
+def _by_frequency(pieces: pl.DataFrame, owner: list[str], count: str) -> pl.DataFrame:
+    """The `texts` of each owner, the most frequent first, of equals the smallest; `passage_ids`: a passage of each."""
+    return (
+        pieces.sort(*owner, count, "text", descending=[*(False for _ in owner), True, False])
+        .group_by(owner, maintain_order=True)
+        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
+    )

@@ -1,4 +1,4 @@
-"""Which sentences and passages mention which entities, over the rows of the whole corpus: what graphs are made of."""
+"""Which sentences and passages mention which entities, by rows of the whole corpus: the edges of graphs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ Integers = NDArray[np.integer]
 
 TITLE_OCCURRENCES = 8
 """What a mention in the title, or of a subject, counts among the occurrences in a passage (LinearRAG, eq. 7)."""
+
+_FLAGS = ("title", "subject")
+_ROWS = ("passage", "sentence", "entity", "sentence_passage", "passage_document")
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,8 @@ class Mentioned:
 def mentioned(part: Part[Any]) -> Mentioned:
     """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
     keys = entity_keys(part.tables("entities", "entity_id").column("entity_id"))
-    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "title": [], "subject": []}
-    sentence_passage: list[Integers] = []
-    passage_document: list[Integers] = []
+    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, np.int32)] for name in _ROWS}
+    columns |= {name: [np.empty(0, np.bool_)] for name in _FLAGS}
     passages = sentences = 0
     for label in part.labels("passages"):
         table = part.table(f"passages/{label}", "passage_id", "document_id")
@@ -100,29 +102,14 @@ def mentioned(part: Part[Any]) -> Mentioned:
         entity = mentions.column("entity_id").combine_chunks().dictionary_encode()
         rows = np.searchsorted(keys, NameIndex.keys(entity.dictionary.to_pylist())).astype(np.int32)
         columns["entity"].append(rows[entity.indices.to_numpy()])
-        for kind in ("title", "subject"):
+        for kind in _FLAGS:
             columns[kind].append(pc.equal(mentions.column("kind"), kind).to_numpy())
-        sentence_passage.append((owners + passages).astype(np.int32))
+        columns["sentence_passage"].append((owners + passages).astype(np.int32))
         # A shard has no more documents than passages.
-        passage_document.append((document + passages).astype(np.int32))
+        columns["passage_document"].append((document + passages).astype(np.int32))
         passages += len(ids)
         sentences += len(owners)
-
-    def joined(arrays: list[NDArray[Any]], kind: Any = np.int32) -> NDArray[Any]:
-        whole = np.concatenate([np.empty(0, dtype=kind), *arrays])
-        arrays.clear()
-        return whole
-
-    return Mentioned(
-        entity_keys=keys,
-        passage=joined(columns["passage"]),
-        sentence=joined(columns["sentence"]),
-        entity=joined(columns["entity"]),
-        title=joined(columns["title"], np.bool_),
-        subject=joined(columns["subject"], np.bool_),
-        sentence_passage=joined(sentence_passage),
-        passage_document=joined(passage_document),
-    )
+    return Mentioned(keys, **{name: np.concatenate(columns.pop(name)) for name in (*_ROWS, *_FLAGS)})
 
 
 def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:

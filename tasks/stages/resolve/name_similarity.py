@@ -23,34 +23,16 @@ _ROMAN = re.compile(r"(?=[mdclxvi])m{0,3}(?:cm|cd|d?c{0,3})(?:xc|xl|l?x{0,3})(?:
 _ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 _DIGITS = re.compile(r"\d+")
 
+_CARDINALS = (  # noqa: SIM905
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+).split()
+_ORDINALS = (  # noqa: SIM905
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth twentieth"
+).split()
 _NUMBERS = {
-    word: number
-    for number, words in enumerate(
-        (
-            "zero",
-            "one first",
-            "two second",
-            "three third",
-            "four fourth",
-            "five fifth",
-            "six sixth",
-            "seven seventh",
-            "eight eighth",
-            "nine ninth",
-            "ten tenth",
-            "eleven eleventh",
-            "twelve twelfth",
-            "thirteen thirteenth",
-            "fourteen fourteenth",
-            "fifteen fifteenth",
-            "sixteen sixteenth",
-            "seventeen seventeenth",
-            "eighteen eighteenth",
-            "nineteen nineteenth",
-            "twenty twentieth",
-        )
-    )
-    for word in words.split()
+    word: str(number) for words, first in ((_CARDINALS, 0), (_ORDINALS, 1)) for number, word in enumerate(words, first)
 }
 _MONTHS = tuple(
     "january february march april may june july august september october november december".split()  # noqa: SIM905
@@ -83,7 +65,7 @@ def plain_name(name: str) -> str:
 
 def _plain_word(word: str) -> str:
     if word in _NUMBERS:
-        return str(_NUMBERS[word])
+        return _NUMBERS[word]
     if _ROMAN.fullmatch(word):
         values = [_ROMAN_DIGITS[letter] for letter in word]
         following = [*values[1:], 0]
@@ -114,19 +96,16 @@ def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
     """
     found = [np.empty(0, dtype=np.float32)]
     for first in range(0, len(pairs), _TILE):
-        found.append(_likenesses([_unshared(*pair) for pair in pairs[first : first + _TILE]]))
+        tile = pairs[first : first + _TILE]
+        found.append(_likenesses([(_unshared(one, other), _unshared(other, one)) for one, other in tile]))
     return np.concatenate(found)
 
 
-def _unshared(one: str, other: str) -> tuple[str, str]:
-    """The letters of the words that one name has and the other lacks, and the other way round."""
-    words, others = one.split(), other.split()
-    return _without(words, Counter(others)), _without(others, Counter(words))
-
-
-def _without(words: Sequence[str], shared: Counter[str]) -> str:
+def _unshared(name: str, other: str) -> str:
+    """The letters of the words that one name has and the other lacks."""
+    shared = Counter(other.split())
     left = []
-    for word in words:
+    for word in name.split():
         if shared[word]:
             shared[word] -= 1
         else:

@@ -33,16 +33,13 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import assign
 from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, left_out_at
-from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
+from tasks.stages.resolve.pieces import RowsByDigit, entity_pieces, relation_pieces
 
 __all__ = ["STAGE", "UNLINKED_KINDS", "ResolveStageSettings", "drive", "entity_keys", "resolve"]
 
 UNLINKED_KINDS = ("date", "number")
 """Kinds of mentions that link passages which have nothing else in common: they are entities outside the graph."""
 
-
-_FOLDS = tuple("0123456789abcdef")
-"""The first digits of entity ids: their entities are put together one digit after the other."""
 
 _SURFACE = pl.Schema(
     {"entity_id": pl.String, "name": pl.String, "surface": pl.String}
@@ -69,21 +66,18 @@ def resolve(
     shard, so that counts of them are sums over the shards. An entity is shown by its most frequent surface form, of
     equals the one that most passages tell of, then the smallest.
     """
-    surfaces: dict[str, list[pl.DataFrame]] = {digit: [] for digit in _FOLDS}
-    spread: dict[str, list[pl.DataFrame]] = {digit: [] for digit in _FOLDS}
+    surfaces, spread = RowsByDigit("entity_id"), RowsByDigit("entity_id")
     telling: Sequence[Path | None] = extracted or [None] * len(mentions)
-    for one, other, told in zip(mentions, passages, telling, strict=True):
-        for found, rows in zip((surfaces, spread), _counted(one, other, told), strict=True):
-            for (digit,), part in rows.partition_by("digit", as_dict=True, include_key=False).items():
-                found[digit].append(part)
-    pieces = [_folded(surfaces.pop(digit), spread.pop(digit)) for digit in _FOLDS]
-    *tables, shown = zip(*pieces, strict=True)
+    for files in zip(mentions, passages, telling, strict=True):
+        for found, rows in zip((surfaces, spread), _counted(*files), strict=True):
+            found.add(rows)
+    *tables, shown = zip(*map(_folded, surfaces.take(), spread.take()), strict=True)
     entities, ordered, names = (pa.concat_tables(table).combine_chunks() for table in tables)
     return entities, ordered, names, pl.concat(shown)
 
 
 def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD), with the first `digit` of the id."""
+    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD)."""
     rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
     owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
     passage = pl.lit("") if extracted is None else pl.col("passage_id").min()
@@ -96,8 +90,8 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
     )
     places = rows.select("entity_id", "passage_id").unique().with_columns(mentioning=pl.lit(1, pl.Int64))
     if extracted is not None:
-        told = pl.read_parquet(extracted, columns=["entity_id", "name", "surface", "passage_id"])
-        forms = told.group_by("entity_id", "name", "surface").agg(
+        described = pl.read_parquet(extracted, columns=["entity_id", "name", "surface", "passage_id"])
+        forms = described.group_by("entity_id", "name", "surface").agg(
             mentions=pl.lit(0, pl.Int64),
             told=pl.len().cast(pl.Int64),
             linked=pl.lit(False),
@@ -105,7 +99,7 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
             passage_id=passage,
         )
         surfaces = pl.concat([surfaces, forms])
-        also = told.select("entity_id", "passage_id", mentioning=pl.lit(0, pl.Int64))
+        also = described.select("entity_id", "passage_id", mentioning=pl.lit(0, pl.Int64))
         places = pl.concat([places, also]).group_by("entity_id", "passage_id").agg(pl.col("mentioning").sum())
     spread = (
         places.join(owners, on="passage_id")
@@ -116,8 +110,7 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
             documents=pl.col("document_id").n_unique().cast(pl.Int64),
         )
     )
-    digit = pl.col("entity_id").str.slice(0, 1).alias("digit")
-    return surfaces.with_columns(digit), spread.with_columns(digit)
+    return surfaces, spread
 
 
 def _folded(

@@ -1,7 +1,6 @@
-"""The texts of lsh_tree's nodes, and the tables that hold them.
+"""The texts of the nodes of a tree over passages: those of passages, and of the summaries above them.
 
-The setting `texts` says where they lie: by shard or group, the digests of the tables `documents`, `passages` and
-`plain`, or of `summaries`.
+They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a group.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tasks.stages.split.split import embedded_text
 __all__ = ["texts_of"]
 
 _READ = 96
-"""Tables that a worker keeps: the segments of a group, and so of all, have passages of any shard."""
+"""Tables that a worker keeps: the nodes of a group have passages of any shard."""
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
@@ -46,9 +45,8 @@ def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | Non
         documents = _columns(part.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
         at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].take(at).to_pylist()
-    rows = zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), plain.headings, strict=True)
-    for identity, title, text, headings in rows:
-        yield identity, embedded_text(title, text, headings)
+    texts = map(embedded_text, titles, table["text"].to_pylist(), plain.headings)
+    yield from zip(table["passage_id"].to_pylist(), texts, strict=True)
 
 
 @lru_cache(maxsize=_READ)

@@ -6,7 +6,8 @@ stand as they are. What they find is placed in the original again before it is p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, TITLE_SENTENCE
 from tasks.core.stage import Input, Part
-from tasks.text.markup import original_places
+from tasks.core.unchanged import Unchanged, in_order, unchanged
+from tasks.text.markup import Places, original_places
 
-__all__ = ["TEXTS", "Plain"]
+__all__ = ["TEXTS", "Plain", "Texts", "changed_texts", "read_texts", "tables_by_passage"]
 
 TEXTS = (
     Input("documents", DOCUMENTS),
@@ -28,7 +30,6 @@ TEXTS = (
 )
 """The inputs of a stage that reads the texts of a shard."""
 
-Places = NDArray[np.int64]
 _FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
 
 
@@ -102,49 +103,90 @@ class Plain:
         pairs = zip(self._row.tolist(), self._place.tolist(), strict=True)
         return [values[place] if row >= 0 else "" for row, place in pairs]
 
-    def sentences(self, sentences: pa.Table) -> pa.Table:
-        """Some sentences (schema SENTENCES) with their bounds in the plain texts of their passages."""
-        return self._placed(sentences, np.ones(sentences.num_rows, dtype=bool))
+    def to_plain(self, spans: pa.Table) -> pa.Table:
+        """Some sentences or mentions (schemas of these names) with their bounds in the plain texts of the passages."""
+        return self._moved(spans, self._plain_places) if self._plain.num_rows else spans
 
-    def mentions(self, mentions: pa.Table) -> pa.Table:
-        """Some mentions (schema MENTIONS) with their bounds in the plain texts of their passages."""
-        return self._placed(mentions, mentions["sentence"].to_numpy() != TITLE_SENTENCE)
+    def to_original(self, mentions: pa.Table) -> pa.Table:
+        """Mentions that were found in plain texts, with their bounds in the passages as they are."""
+        return self._moved(mentions, self._original_places, back=True) if self._plain.num_rows else mentions
 
-    def _placed(self, table: pa.Table, placed: NDArray[np.bool_]) -> pa.Table:
-        if not self._plain.num_rows:
-            return table
-        passage, mine = self._owners(table, placed)
-        starts, ends = (table[name].to_numpy().astype(np.int64) for name in ("start", "end"))
-        shift = self._row[passage] * _FAR + self._begin[passage]
-        low, high = starts[mine] + shift, ends[mine] + shift
+    def _moved(
+        self, spans: pa.Table, places: Callable[[Places, Places], tuple[Places, Places]], *, back: bool = False
+    ) -> pa.Table:
+        """Spans of the original moved to the plain text, or `back`. places: maps starts and ends, of all documents."""
+        passage = pc.index_in(spans["passage_id"], self._passages["passage_id"].combine_chunks()).to_numpy()
+        mine = self._row[passage] >= 0
+        if "sentence" in spans.schema.names:
+            mine &= spans["sentence"].to_numpy() != TITLE_SENTENCE
+        passage = passage[mine]
+        starts, ends = (spans[name].to_numpy().astype(np.int64) for name in ("start", "end"))
+        begins = (self._plain_begin, self._begin) if back else (self._begin, self._plain_begin)
+        before, after = (self._row[passage] * _FAR + begin[passage] for begin in begins)
+        low, high = places(starts[mine] + before, ends[mine] + before)
+        starts[mine], ends[mine] = low - after, high - after
+        return _with(spans, start=starts, end=ends)
+
+    def _plain_places(self, low: Places, high: Places) -> tuple[Places, Places]:
         first = np.searchsorted(self._origins, low, side="right") - 1
         last = np.searchsorted(self._origins, high, side="left") - 1
         after = np.append(self._starts[1:], np.iinfo(np.int64).max)
-        back = self._row[passage] * _FAR + self._plain_begin[passage]
-        starts[mine] = np.minimum(self._starts[first] + low - self._origins[first], after[first]) - back
-        stops = np.minimum(self._starts[last] + high - self._origins[last], after[last])
-        ends[mine] = stops - back
-        return _with(table, start=starts, end=ends)
+        starts = np.minimum(self._starts[first] + low - self._origins[first], after[first])
+        return starts, np.minimum(self._starts[last] + high - self._origins[last], after[last])
 
-    def original(self, mentions: pa.Table) -> pa.Table:
-        """Mentions that were found in plain texts, with their bounds in the passages as they are."""
-        if not self._plain.num_rows:
-            return mentions
-        passage, mine = self._owners(mentions, mentions["sentence"].to_numpy() != TITLE_SENTENCE)
-        starts, ends = (mentions[name].to_numpy().astype(np.int64) for name in ("start", "end"))
-        shift = self._row[passage] * _FAR + self._plain_begin[passage]
-        low, high = original_places(starts[mine] + shift, ends[mine] + shift, self._starts, self._origins, self._ends)
-        high = np.where(starts[mine] == ends[mine], low, high)  # a subject is an empty span
-        back = self._row[passage] * _FAR + self._begin[passage]
-        starts[mine], ends[mine] = low - back, high - back
-        return _with(mentions, start=starts, end=ends)
+    def _original_places(self, low: Places, high: Places) -> tuple[Places, Places]:
+        starts, ends = original_places(low, high, self._starts, self._origins, self._ends)
+        return starts, np.where(low == high, starts, ends)  # a subject is an empty span
 
-    def _owners(self, table: pa.Table, placed: NDArray[np.bool_]) -> tuple[Places, NDArray[np.bool_]]:
-        """The passages of the rows that stand in a document with markup, and which rows those are."""
-        ids = self._passages["passage_id"].combine_chunks()
-        passage = pc.index_in(table["passage_id"], ids).to_numpy().astype(np.int64)
-        mine = placed & (self._row[passage] >= 0)
-        return passage[mine], mine
+
+@dataclass(frozen=True)
+class Texts:
+    """Some documents with their passages and sentences (schemas of these names), as a reader sees them."""
+
+    documents: pa.Table
+    passages: pa.Table
+    sentences: pa.Table
+
+    def titles(self) -> list[str]:
+        """The title of each passage's document."""
+        row = pc.index_in(self.passages["document_id"], self.documents["document_id"].combine_chunks())
+        found: list[str] = self.documents["title"].combine_chunks().take(row.combine_chunks()).to_pylist()
+        return found
+
+
+def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tuple[Texts, Plain]:
+    """The texts of some of a part's documents and passages."""
+    sentences = part.table("sentences")
+    sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
+    plain = Plain.of(part, passages)
+    return Texts(plain.documents(documents), plain.passages, plain.to_plain(sentences)), plain
+
+
+def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, Plain, list[Unchanged]]:
+    """The texts of the documents that are new or changed, and what holds the others. again: see `unchanged`."""
+    documents, passages = part.table("documents"), part.table("passages")
+    same, held = unchanged(part, documents, again=again)
+    documents = documents.filter(pa.array(~held))
+    passages = passages.filter(pc.is_in(passages["document_id"], documents["document_id"].combine_chunks()))
+    return *read_texts(part, documents, passages), same
+
+
+def tables_by_passage(
+    part: Part[Any], make: Callable[[Texts, Plain], Mapping[str, pa.Table]], *, again: str | None = None
+) -> tuple[dict[str, pa.Table], int]:
+    """The tables of a shard whose rows belong to passages, and how many documents are new or changed.
+
+    make: the tables of the documents that are; the rows of the others are copied. again: see `unchanged`.
+    """
+    passages = part.table("passages", "passage_id", "document_id")
+    texts, plain, same = changed_texts(part, again=again)
+    tables = {name: [table] for name, table in make(texts, plain).items()}
+    for earlier in same:
+        kept = passages.filter(pc.is_in(passages["document_id"], earlier.ids))["passage_id"]
+        for name, found in tables.items():
+            found.append(earlier.of_passages(name, kept))
+    ordered = {name: in_order(found, "passage_id", passages["passage_id"]) for name, found in tables.items()}
+    return ordered, len(texts.documents)
 
 
 def _flat(lists: pa.ChunkedArray) -> NDArray[np.int32]:
@@ -154,13 +196,10 @@ def _flat(lists: pa.ChunkedArray) -> NDArray[np.int32]:
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:
     """The table with other values in some columns of it."""
-    given: Mapping[str, Any] = columns
-    for name, values in given.items():
+    for name, values in columns.items():
         at = table.schema.get_field_index(name)
-        if at >= 0:
-            table = table.set_column(
-                at,
-                table.schema.field(at),
-                pa.array(values, table.schema.field(at).type) if not isinstance(values, pa.ChunkedArray) else values,
-            )
+        field = table.schema.field(at)
+        table = table.set_column(
+            at, field, values if isinstance(values, pa.ChunkedArray) else pa.array(values, field.type)
+        )
     return table

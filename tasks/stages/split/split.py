@@ -15,12 +15,15 @@ import bisect
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from indexmill.errors import ConfigurationError
+from indexmill.models.embedder import HashEmbedder, Tokeniser
 from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
@@ -30,21 +33,19 @@ from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.text.markup import Visible, link_words, markup_of, visible
-from tasks.text.sentences import Segment, segments
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.text.sentences import Segment, segments, trimmed
 
 __all__ = [
     "STAGE",
     "Split",
     "SplitStageSettings",
-    "TokenCounter",
     "drive",
     "embedded_text",
     "split",
     "title_prefix",
 ]
+
+Tokens: TypeAlias = HashEmbedder | Tokeniser
 
 TITLE_BYTES = 120
 """The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
@@ -58,28 +59,6 @@ _LONG = 100
 _PER_TOKEN = 4
 """Characters without a token's beginning: beyond _LONG they count as one token for every _PER_TOKEN, so that a megabyte
 of base64, which is one unknown word to many tokenizers, is not one passage."""
-
-
-class TokenCounter(Protocol):
-    """What splitting needs of an embedder."""
-
-    @property
-    def max_tokens(self) -> int:
-        """The most tokens that the embedder reads."""
-        ...
-
-    @property
-    def special_tokens(self) -> int:
-        """How many special tokens every text gets."""
-        ...
-
-    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens, without special tokens."""
-        ...
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens, special tokens included."""
-        ...
 
 
 def title_prefix(title: str) -> str:
@@ -174,7 +153,7 @@ class Split(NamedTuple):
     plain: pa.Table
 
 
-def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) -> Split:
+def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
     """The passages and sentences of some documents, ordered by document id and position, and their plain texts.
 
     `documents` has the schema DOCUMENTS. A blank document has no passage, nor has one that is nothing but markup.
@@ -313,21 +292,13 @@ def _pieces(
                 stop = candidate
                 break
         cut = int(starts[stop])
-        yield from _piece(text, begin, cut, strength)
+        yield from trimmed(text, begin, cut, strength)
         begin, low, strength = cut, stop, 0
-    yield from _piece(text, begin, segment.end, strength)
-
-
-def _piece(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
-    content = text[start:end]
-    kept = content.strip()
-    if kept:
-        start += len(content) - len(content.lstrip())
-        yield Segment(start, start + len(kept), strength)
+    yield from trimmed(text, begin, segment.end, strength)
 
 
 def _fitted(
-    cuts: list[_Cut], limits: list[int], documents: Sequence[_Document], tokens: TokenCounter
+    cuts: list[_Cut], limits: list[int], documents: Sequence[_Document], tokens: Tokens
 ) -> tuple[list[_Cut], list[int]]:
     """The cuts with the true lengths of their embedded texts.
 
@@ -364,7 +335,7 @@ def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
     space = text.rfind(" ", start + 1, middle)
     middle = space if space > 0 else middle
     for low, high in ((start, middle), (middle, end)):
-        for piece in _piece(text, low, high, strength):
+        for piece in trimmed(text, low, high, strength):
             yield _Cut(cut.row, [piece])
 
 
@@ -373,28 +344,22 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
     of_passage: list[int] = []
     ordinals: list[int] = []
     bounds: list[tuple[int, int]] = []
-    row = -1
-    ordinal = 0
-    repeats: Counter[str] = Counter()
-    for number, (cut, count) in enumerate(zip(cuts, counts, strict=True)):
-        if cut.row != row:
-            row, ordinal = cut.row, 0
-            repeats.clear()
-        document = documents[row]
+    for row, of_document in groupby(zip(cuts, counts, strict=True), key=lambda pair: pair[0].row):
+        document, repeats = documents[row], Counter[str]()
         seen = document.visible
-        start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
-        text = document.original[start:end]
-        passage_id = content_id("passage", document.identity, text, str(repeats[text]))
-        passages.append((passage_id, document.identity, ordinal, start, end, text, count))
-        repeats[text] += 1
-        ordinal += 1
-        of_passage.extend([number] * len(cut.segments))
-        ordinals.extend(range(len(cut.segments)))
-        spans = [(segment.start, segment.end) for segment in cut.segments]
-        bounds.extend((low - start, high - start) for low, high in (spans if seen is None else seen.originals(spans)))
+        for ordinal, (cut, count) in enumerate(of_document):
+            of_passage.extend([len(passages)] * len(cut.segments))
+            ordinals.extend(range(len(cut.segments)))
+            start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
+            text = document.original[start:end]
+            passage_id = content_id("passage", document.identity, text, str(repeats[text]))
+            passages.append((passage_id, document.identity, ordinal, start, end, text, count))
+            repeats[text] += 1
+            spans = [(segment.start, segment.end) for segment in cut.segments]
+            spans = spans if seen is None else seen.originals(spans)
+            bounds.extend((low - start, high - start) for low, high in spans)
     columns = list(zip(*passages, strict=True)) or [()] * len(PASSAGES)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PASSAGES, strict=True)]
-    table = pa.table(arrays, schema=PASSAGES)
+    table = pa.table(list(map(pa.array, columns, PASSAGES.types)), schema=PASSAGES)
     offsets = np.array(bounds, np.int32).reshape(-1, 2)
     sentences = pa.table(
         {
@@ -408,12 +373,9 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
 
 
 def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
-    own: dict[int, list[_Cut]] = {}
-    for cut in cuts:
-        own.setdefault(cut.row, []).append(cut)
     rows = []
-    for row, mine in own.items():
-        document = documents[row]
+    for row, of_document in groupby(cuts, key=lambda cut: cut.row):
+        document, mine = documents[row], list(of_document)
         seen = document.visible
         if seen is None:
             continue
@@ -435,7 +397,7 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
                 "targets": [" ".join(dict.fromkeys(map(link_words, targets))) for targets in linked],
             }
         )
-    return conform(pa.table({name: [one[name] for one in rows] for name in PLAIN.names}, schema=PLAIN), PLAIN)
+    return conform(pa.Table.from_pylist(rows, PLAIN), PLAIN)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,14 +32,8 @@ def test_an_abbreviation_an_initial_or_a_quotation_does_not_end_a_sentence(sente
 
 
 def test_sentences_end_at_full_stops_question_and_exclamation_marks() -> None:
-    assert cut('Is it? Yes! He lived in the U.S. He died in Washington, D.C. in 1950. "What?" "Nothing."') == [
-        "Is it?",
-        "Yes!",
-        "He lived in the U.S.",
-        "He died in Washington, D.C. in 1950.",
-        '"What?"',
-        '"Nothing."',
-    ]
+    sentences = ["Is it?", "Yes!", "He lived in the U.S.", "He died in Washington, D.C. in 1950.", '"What?"', '"No."']
+    assert cut(" ".join(sentences)) == sentences
 
 
 def test_text_without_capitals_is_cut_too() -> None:
@@ -117,35 +111,11 @@ def test_a_sentence_across_windows_is_not_cut() -> None:
     assert set(cut(sentence * 400)) == {sentence.strip()}
 
 
+PIECES = ["\n", " ", ". ", "? ", "```\n", "~~~\n", "# ", "- ", "1. ", "| ", "===\n", "    ", "\r\n", "e.g. ", "。", '"']
+
+
 @settings(max_examples=150)
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from(
-                [
-                    "\n",
-                    " ",
-                    ". ",
-                    "? ",
-                    "```\n",
-                    "~~~\n",
-                    "# ",
-                    "- ",
-                    "1. ",
-                    "| ",
-                    "===\n",
-                    "    ",
-                    "\r\n",
-                    "e.g. ",
-                    "。",
-                    '"',
-                ]
-            ),
-            st.text(max_size=6),
-        ),
-        max_size=40,
-    ).map("".join)
-)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=40).map("".join))
 @example("a\ud800b. C")
 @example("\x00. \u2028 \u200b")
 def test_spans_cover_what_is_not_blank_in_order(text: str) -> None:
@@ -162,7 +132,7 @@ def test_spans_cover_what_is_not_blank_in_order(text: str) -> None:
     "text", ["a" * 500_000, "今日は。元気" * 60_000, "wörd " * 100_000, "a\n==\n" * 50_000, "\n" * 300_000]
 )
 def test_time_grows_with_the_length(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     spans = sentence_spans(text)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert all(end - start <= 5000 for start, end in spans)

@@ -15,7 +15,7 @@ import yaml
 
 from tasks.stages.ingest.documents import MAX_DEPTH, plain
 
-__all__ = ["MAX_CHARACTERS", "MAX_EXPANDED", "FrontMatterError", "looks_like_yaml", "metadata_of", "parted"]
+__all__ = ["MAX_CHARACTERS", "MAX_EXPANDED", "FrontMatterError", "looks_like_yaml", "metadata_of", "split_front_matter"]
 
 MAX_CHARACTERS = 1 << 16
 MAX_EXPANDED = 1 << 17
@@ -32,7 +32,7 @@ class FrontMatterError(ValueError):
     """The front matter is not YAML, is over a limit, or is something that JSON cannot hold."""
 
 
-def parted(text: str) -> tuple[str, str] | None:
+def split_front_matter(text: str) -> tuple[str, str] | None:
     """What stands between two rules at the beginning of a text, and what follows; None where no two rules do."""
     first = _RULE.match(text)
     second = _RULE.search(text, first.end()) if first else None
@@ -46,7 +46,7 @@ def looks_like_yaml(front: str) -> bool:
 
 def metadata_of(front: str) -> dict[str, Any] | None:
     """The metadata as plain JSON values; None for YAML that is no mapping. Raises FrontMatterError."""
-    _judge(front)
+    _check_limits(front)
     try:
         loaded = yaml.load(front, Loader=_LOADER)  # noqa: S506 - a safe loader
         if loaded is None:
@@ -59,26 +59,26 @@ def metadata_of(front: str) -> dict[str, Any] | None:
         raise FrontMatterError(f"{type(error).__name__}: {error}") from error
 
 
-def _judge(front: str) -> None:
+def _check_limits(front: str) -> None:
     """Raise FrontMatterError for YAML that is too long, too deep or too large, before anything is built of it."""
     if len(front) > MAX_CHARACTERS:
         raise FrontMatterError(f"{len(front):,} characters; at most {MAX_CHARACTERS:,} are read")
-    counted = _Counted()
+    sizes = _Sizes()
     try:
         for event in yaml.parse(front, Loader=_LOADER):
             if isinstance(event, yaml.CollectionStartEvent):
-                counted.open(event.anchor)
+                sizes.open(event.anchor)
             elif isinstance(event, yaml.CollectionEndEvent):
-                counted.close()
+                sizes.close()
             elif isinstance(event, yaml.ScalarEvent):
-                counted.add(event.anchor, 1 + len(event.value), 0)
+                sizes.add(event.anchor, 1 + len(event.value), 0)
             elif isinstance(event, yaml.AliasEvent):
-                counted.repeat(event.anchor)
+                sizes.repeat(event.anchor)
     except yaml.YAMLError as error:
         raise FrontMatterError(f"not YAML: {error}") from error
 
 
-class _Counted:
+class _Sizes:
     """Size and height of what has been read, with every alias written out. The height of a scalar is 0."""
 
     def __init__(self) -> None:

@@ -42,14 +42,14 @@ def elements(stream: BufferedIOBase, limit: int) -> Iterator[Element]:
     Raises BrokenArrayError, after the elements before, where the stream does not begin with an array, where it ends
     before the array does, and where something else follows.
     """
-    gathered = _Gathered(limit)
+    buffer = _ElementBuffer(limit)
     depth, in_string, escaped, opened = 0, False, False, False
     while chunk := stream.read1(_CHUNK):
         start = at = 0
         if not opened:
             text = chunk.removeprefix(_BOM)
             begin = len(chunk) - len(text.lstrip())
-            gathered.line += chunk.count(b"\n", 0, begin)
+            buffer.line += chunk.count(b"\n", 0, begin)
             if begin == len(chunk):
                 continue
             if chunk[begin : begin + 1] != b"[":
@@ -76,21 +76,21 @@ def elements(stream: BufferedIOBase, limit: int) -> Iterator[Element]:
                 elif depth:
                     depth -= 1  # of either kind: what does not match is the element's own trouble
                 elif mark[0] != b"}":
-                    gathered.add(chunk[start : at - 1])
+                    buffer.add(chunk[start : at - 1])
                     if mark[0] == b",":
-                        yield gathered.take()
+                        yield buffer.take()
                         start = at
                         continue
-                    if gathered.number or gathered.data:
-                        yield gathered.take()
+                    if buffer.number or buffer.data:
+                        yield buffer.take()
                     _expect_the_end(chunk[at:], stream)
                     return
-        gathered.add(chunk[start:])
-    within = f"in element {gathered.number + 1}, which begins in line {gathered.line_of_data}"
+        buffer.add(chunk[start:])
+    within = f"in element {buffer.number + 1}, which begins in line {buffer.line_of_data}"
     raise BrokenArrayError(f"the file ends before its array does, {within}" if opened else "the file is empty")
 
 
-class _Gathered:
+class _ElementBuffer:
     """The element that is being read."""
 
     def __init__(self, limit: int) -> None:

@@ -32,7 +32,7 @@ from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
 from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
-from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, opened
+from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, open_source
 
 __all__ = ["read"]
 
@@ -75,13 +75,15 @@ def read(source: SourceFile, settings: CorpusSettings) -> Rows:
                 return
     except NoCorpusFile as error:
         yield Refusal(None, None, error.reason, error.detail)
+    except _RefusedError as error:
+        yield error.refusal
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
         yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
 
 
 def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
     first = True
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         for number, line, beyond in _lines(stream, settings.max_line_bytes, blank=False):
             if beyond is not None:
                 yield _overlong(number, line, settings)
@@ -104,7 +106,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _not_utf8(number, line, error, place=place)
+        return Refusal(number, None, "not-utf8", place + _place_of(error, line))
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -131,7 +133,7 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
     """The lines that are not blank; the beginnings of those of more bytes."""
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         for _, line, _ in _lines(stream, most_bytes, blank=False):
             if stripped := line.strip():
                 yield stripped
@@ -147,7 +149,7 @@ def _is_json(line: bytes) -> bool:
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Rows are counted by elements, since an array may stand in one line; the lines stand in the details."""
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
                 place = f"element {element.number} (line {element.line}): "
@@ -161,7 +163,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
     """What a file holds that is one object; None where it is none and does not look like one."""
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
         row = _json_row(1, data.removeprefix(_BOM).strip())
@@ -209,7 +211,7 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Columns by the names of the first row; every value is a text, as CSV knows no types."""
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
-    with _opened(source) as stream:
+    with _open_decompressed(source) as stream:
         lines = _CsvLines(_lines(stream, settings.max_line_bytes), settings.max_line_bytes)
         reader = csv.reader(lines, delimiter=settings.csv_delimiter, strict=True)
         while True:
@@ -244,7 +246,7 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
     # Without a buffer of its own Arrow reads a whole column of a row group at once.
     with (
-        opened(source) as stream,
+        open_source(source) as stream,
         pq.ParquetFile(
             _with_a_footer(stream),
             pre_buffer=False,
@@ -306,13 +308,11 @@ def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
     """Python's datetime has no nanoseconds, and Arrow refuses to drop them by itself."""
     kind = column.type
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+    if getattr(kind, "unit", "") != "ns":
+        return column
+    if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False)
-    if pa.types.is_time64(kind) and kind.unit == "ns":
-        return column.cast(pa.time64("us"), safe=False)
-    if pa.types.is_duration(kind) and kind.unit == "ns":
-        return column.cast(pa.duration("us"), safe=False)
-    return column
+    return column.cast(pa.time64("us") if pa.types.is_time64(kind) else pa.duration("us"), safe=False)
 
 
 def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | None:
@@ -337,9 +337,16 @@ def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
     return f"columns of the same name: {', '.join(twice)}" if twice else None
 
 
+class _RefusedError(Exception):
+    """A text file that is refused as a whole."""
+
+    def __init__(self, source: SourceFile, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = Refusal(None, source.document_name, reason, detail)
+
+
 def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
-    text = _whole(source, settings.max_document_bytes)
-    yield text if isinstance(text, Refusal) else _file_row(source, "", text, {})
+    yield _file_row(source, "", _whole(source, settings.max_document_bytes), {})
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -348,12 +355,9 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     Front matter that cannot be read, such as a template's, is left out. Two rules with a text between them are none.
     """
     text = _whole(source, settings.max_document_bytes)
-    if isinstance(text, Refusal):
-        yield text
-        return
     metadata: dict[str, Any] = {}
     left_out = False
-    if (found := front_matter.parted(text)) is not None:
+    if (found := front_matter.split_front_matter(text)) is not None:
         front, body = found
         try:
             given = front_matter.metadata_of(front)
@@ -404,21 +408,17 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
         raise not_installed("HTML", "trafilatura", error) from error
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is a refusal here
     page = _whole(source, settings.max_line_bytes)
-    if not isinstance(page, Refusal) and "\x00" in page:
-        page = Refusal(None, source.document_name, "nul", f"at character {page.index(chr(0))}")
-    elif not isinstance(page, Refusal) and _MANY_ATTRIBUTES.search(page):
-        page = Refusal(None, source.document_name, "unreadable-file", "a tag with more than 10,000 attributes")
-    if isinstance(page, Refusal):
-        yield page
-        return
+    if "\x00" in page:
+        raise _RefusedError(source, "nul", f"at character {page.index(chr(0))}")
+    if _MANY_ATTRIBUTES.search(page):
+        raise _RefusedError(source, "unreadable-file", "a tag with more than 10,000 attributes")
     if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
         page = f"<html><body>{page}</body></html>"  # trafilatura refuses a fragment
     try:
         found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
         text = getattr(found, "text", None) or trafilatura.html2txt(page)
     except Exception as error:  # pages are anybody's; whatever the parser stumbles over is one page's trouble
-        yield Refusal(None, source.document_name, "unreadable-file", f"{type(error).__name__}: {error}")
-        return
+        raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.
     yield _file_row(source, getattr(found, "title", None), text, {})
 
@@ -428,20 +428,21 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
     return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": metadata})
 
 
-def _whole(source: SourceFile, most_bytes: int) -> str | Refusal:
-    with opened(source) as stream:
+def _whole(source: SourceFile, most_bytes: int) -> str:
+    """The text of a file; raises _RefusedError where it is too long or no UTF-8."""
+    with open_source(source) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
-        return Refusal(None, source.document_name, "too-large", f"the file has more than {most_bytes} bytes")
+        raise _RefusedError(source, "too-large", f"the file has more than {most_bytes} bytes")
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        return _not_utf8(None, data, error, source.document_name)
+        raise _RefusedError(source, "not-utf8", _place_of(error, data)) from error
 
 
-def _opened(source: SourceFile) -> io.BufferedReader:
+def _open_decompressed(source: SourceFile) -> io.BufferedReader:
     """The bytes of a file, decompressed."""
-    raw = opened(source)
+    raw = open_source(source)
     if source.compression is None:
         return raw
     gzipped = source.compression == "gzip"
@@ -535,17 +536,12 @@ def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iter
 
 
 def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: str = "") -> Refusal:
-    found = (
-        f"{place}more than {settings.max_line_bytes} bytes; it begins {head[:120].decode('utf-8', 'backslashreplace')}"
-    )
-    return Refusal(number, None, "too-large", found)
+    shown = head[:120].decode("utf-8", "backslashreplace")
+    return Refusal(number, None, "too-large", f"{place}more than {settings.max_line_bytes} bytes; it begins {shown}")
 
 
-def _not_utf8(
-    number: int | None, data: bytes, error: UnicodeDecodeError, name: str | None = None, *, place: str = ""
-) -> Refusal:
-    found = data[max(0, error.start - 20) : error.start + 20]
-    return Refusal(number, name, "not-utf8", f"{place}{error.reason} at byte {error.start}: {found!r}")
+def _place_of(error: UnicodeDecodeError, data: bytes) -> str:
+    return f"{error.reason} at byte {error.start}: {data[max(0, error.start - 20) : error.start + 20]!r}"
 
 
 _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {

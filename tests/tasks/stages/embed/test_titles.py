@@ -17,14 +17,12 @@ from tasks.stages.embed.titles import STAGE, embedded_title, estimate
 from tasks.stages.split.split import TITLE_BYTES
 from tests.storage.quick import quick_folder
 from tests.tasks.making import CLOSED, Parts, PartSpec, embedded, numbers_of
+from tests.tasks.tables import documents
 
 
 def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[str, str]:
     """The digests of documents with some titles, and of so many passages of each."""
-    documents = [
-        {"document_id": f"d{i}", "title": title, "text": "text", "metadata": "{}", "content_hash": f"{i}"}
-        for i, title in enumerate(titles)
-    ]
+    titled = documents(*((f"d{i}", title, "text") for i, title in enumerate(titles)))
     parts = [
         {"passage_id": f"d{i}-{n}", "document_id": f"d{i}", "ordinal": n, "start": 0, "end": 4, "text": "text"}
         | {"tokens": 1}
@@ -32,7 +30,7 @@ def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[s
         for n in range(count)
     ]
     return {
-        "documents": put_table(store, pa.Table.from_pylist(documents, DOCUMENTS), DOCUMENTS)[0],
+        "documents": put_table(store, titled, DOCUMENTS)[0],
         "passages": put_table(store, pa.Table.from_pylist(parts, PASSAGES), PASSAGES)[0],
     }
 
@@ -48,15 +46,11 @@ def test_a_row_is_the_title_of_the_document_of_that_row(store: FolderStore) -> N
     pack = open_pack(store.open_local(made.receipt.outputs["titles"]))
     bridge, venn = HashEmbedder().encode(["Marrow Bridge", "Ada Venn"])
     assert np.array_equal(pack["vectors"], [bridge, np.zeros_like(bridge), venn, venn])
-    assert [bytes(key) for key in pack["text_keys"]] == [
-        row_key(title) for title in ("Marrow Bridge", "", "Ada Venn", "Ada Venn")
-    ]
+    keys = [row_key(title) for title in ("Marrow Bridge", "", "Ada Venn", "Ada Venn")]
+    assert [bytes(key) for key in pack["text_keys"]] == keys
     assert pack["passage_document"].tolist() == [0, 0, 1, 3, 3, 3]
-    assert {name: pack[name].dtype for name in pack} == {
-        "text_keys": np.uint8,
-        "vectors": np.float32,
-        "passage_document": np.int32,
-    }
+    dtypes = {"text_keys": np.uint8, "vectors": np.float32, "passage_document": np.int32}
+    assert {name: pack[name].dtype for name in pack} == dtypes
     assert made.counts == {"vectors_made": 2, "vectors_reused": 1}
 
 

@@ -10,47 +10,21 @@ from hypothesis import strategies as st
 
 from indexmill.models.recogniser import RulesRecogniser, WordListRecogniser
 from indexmill.text.names import entity_id
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.core.checks import CheckError
 from tasks.stages.check.rows import check_extraction
 from tasks.stages.extract.extractive import extract_all
-from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, Relation, Texts, Unit, tables_of
+from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, MentionTexts, Relation, Unit, tables_of
 from tasks.stages.recognise.rules import recognise
-from tasks.text.sentences import sentence_spans
+from tests.tasks.tables import documents, passages_and_sentences
 
 NAMES = ["Ada Marl", "Vell", "Bruno Quill", "Orrin Bay", "Goran Stave"]
 
 
-def texts_of(*rows: tuple[str, str], names: list[str] | None = None) -> Texts:
+def texts_of(*rows: tuple[str, str], names: list[str] | None = None) -> MentionTexts:
     """Documents of one passage each, and their mentions."""
-    documents = [
-        {"document_id": f"d{at}", "title": title, "text": text, "metadata": "{}", "content_hash": f"{at}"}
-        for at, (title, text) in enumerate(rows)
-    ]
-    passages = [
-        {
-            "passage_id": f"p{at}",
-            "document_id": f"d{at}",
-            "ordinal": 0,
-            "start": 0,
-            "end": len(text),
-            "text": text,
-            "tokens": 1,
-        }
-        for at, (_, text) in enumerate(rows)
-    ]
-    sentences = [
-        {"passage_id": f"p{at}", "ordinal": ordinal, "start": start, "end": end}
-        for at, (_, text) in enumerate(rows)
-        for ordinal, (start, end) in enumerate(sentence_spans(text, "en"))
-    ]
-    tables = (
-        pa.Table.from_pylist(documents, DOCUMENTS),
-        pa.Table.from_pylist(passages, PASSAGES),
-        pa.Table.from_pylist(sentences, SENTENCES),
-    )
-    found = RulesRecogniser() if names is None else WordListRecogniser(names)
-    return Texts(*tables, recognise(*tables, found))
+    whole = documents(*((f"d{number}", *row) for number, row in enumerate(rows)))
+    tables = (whole, *passages_and_sentences(whole))
+    return MentionTexts(*tables, recognise(*tables, WordListRecogniser(names) if names else RulesRecogniser()))
 
 
 def extracted(title: str, text: str, names: list[str] | None = NAMES) -> Extraction:

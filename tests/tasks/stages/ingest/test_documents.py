@@ -28,14 +28,16 @@ def document(record: dict[str, Any], **fields: Any) -> Document:
     return found
 
 
+def refusal(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> Refusal:
+    found = made(record, most, **fields)
+    assert isinstance(found, Refusal), found
+    return found
+
+
 def test_a_record_becomes_a_document_with_typed_metadata() -> None:
     found = document({**GOOD, "url": "https://example.org/a", "year": 1907, "ratio": 0.5, "tags": ["x"], "open": None})
-    assert (found.document_id, found.title, found.text, found.source) == (
-        "a",
-        "T",
-        GOOD["text"],
-        "https://example.org/a",
-    )
+    texts = (found.document_id, found.title, found.text, found.source)
+    assert texts == ("a", "T", GOOD["text"], "https://example.org/a")
     assert found.metadata == '{"open":null,"ratio":0.5,"tags":["x"],"year":1907}'
     assert found.size == len("T") + len(GOOD["text"])
     assert len(found.content_hash) == 64
@@ -43,12 +45,10 @@ def test_a_record_becomes_a_document_with_typed_metadata() -> None:
 
 def test_a_title_and_a_number_may_be_long_but_not_endless() -> None:
     assert document({**GOOD, "title": "x" * 4096}).title == "x" * 4096
-    refused = made({**GOOD, "title": "x" * 4097})
-    assert isinstance(refused, Refusal)
+    refused = refusal({**GOOD, "title": "x" * 4097})
     assert (refused.reason, refused.detail) == ("too-large", "a title of 4,097 bytes; at most 4,096 are taken")
     for record in ({**GOOD, "n": 1 << 14_000}, {**GOOD, "more": {1 << 14_000: "x"}}):
-        refused = made(record)
-        assert isinstance(refused, Refusal)
+        refused = refusal(record)
         assert (refused.reason, refused.document_id) == ("bad-metadata", "a")
         assert "a whole number of 14,001 bits" in refused.detail
     assert document({**GOOD, "n": (1 << 14_000) - 1}).metadata.startswith('{"n":')
@@ -114,10 +114,8 @@ def test_numbers_become_their_decimal_digits(given_id: Any, expected: str) -> No
     ],
 )
 def test_what_no_index_can_hold_is_refused(change: dict[str, Any], reason: str) -> None:
-    found = made({**GOOD, **change})
-    assert isinstance(found, Refusal)
-    assert found.reason == reason
-    assert found.line == 3
+    found = refusal({**GOOD, **change})
+    assert (found.reason, found.line) == (reason, 3)
     assert len(found.detail) <= 300
     found.detail.encode("utf-8")
     if "id" not in change:
@@ -131,9 +129,7 @@ def test_yaml_aliases_that_stand_for_billions_and_endless_nesting_are_refused() 
     endless: list[Any] = []
     endless.append(endless)
     for value in (laugh, endless):
-        found = made({**GOOD, "x": value}, most=10_000)
-        assert isinstance(found, Refusal)
-        assert found.reason in {"too-large", "bad-metadata"}
+        assert refusal({**GOOD, "x": value}, most=10_000).reason in {"too-large", "bad-metadata"}
 
 
 def test_the_limit_counts_utf8_bytes() -> None:
@@ -167,9 +163,7 @@ def test_metadata_is_everything_else_a_list_of_fields_or_one_object() -> None:
     assert document(GOOD, metadata="metadata").metadata == "{}"
     assert json.loads(document({**GOOD, "meta": '{"k": 2}'}, metadata="meta").metadata) == {"k": 2}
     for wrong in ([1], "[1]", "{", 5):
-        found = made({**GOOD, "meta": wrong}, metadata="meta")
-        assert isinstance(found, Refusal)
-        assert found.reason == "bad-metadata"
+        assert refusal({**GOOD, "meta": wrong}, metadata="meta").reason == "bad-metadata"
 
 
 def test_nothing_is_lost_where_a_lifted_key_is_taken() -> None:
@@ -184,9 +178,8 @@ def test_a_source_that_is_no_text_stays_in_the_metadata() -> None:
 
 
 def test_field_names_are_configurable() -> None:
-    found = document(
-        {"key": 1, "body": "B", "head": "H", "from": "F"}, id="key", text="body", title="head", source="from"
-    )
+    names = {"id": "key", "text": "body", "title": "head", "source": "from"}
+    found = document({"key": 1, "body": "B", "head": "H", "from": "F"}, **names)
     assert (found.document_id, found.text, found.title, found.source) == ("1", "B", "H", "F")
     assert document({"id": 1, "text": "B", "title": "kept"}, title=None).metadata == '{"title":"kept"}'
 

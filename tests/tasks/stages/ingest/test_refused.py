@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from schemas.tables import QUARANTINE
 from tasks.stages.ingest.refused import example_of, failed_files, reasons_of, unread_files
 
 
-def refused(*rows: tuple[str, int | None, str, str]) -> pa.Table:
-    names = ("file", "line", "reason", "detail")
-    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=QUARANTINE)
+def refused(*rows: tuple[str, int | None, str, str], document_ids: Sequence[str | None] | None = None) -> pa.Table:
+    names = ("file", "line", "reason", "detail", "document_id")
+    whole = [(*row, one) for row, one in zip(rows, document_ids or [None] * len(rows), strict=True)]
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in whole], schema=QUARANTINE)
 
 
 def test_the_most_frequent_reasons_come_first_and_the_rare_ones_are_added_up() -> None:
@@ -38,14 +41,9 @@ def test_rows_without_the_named_fields_point_to_the_setting() -> None:
 
 
 def test_a_text_file_that_failed_holds_nothing_further_and_a_file_of_records_may() -> None:
-    names = ("file", "document_id", "reason")
-    rows = [
-        ("a.md", "a.md", "reader-failed"),
-        ("b.jsonl", None, "too-slow"),
-        ("c.jsonl", None, "unreadable-file"),
-        ("d.jsonl", None, "no-id"),
-    ]
-    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=QUARANTINE)
+    reasons = {"a.md": "reader-failed", "b.jsonl": "too-slow", "c.jsonl": "unreadable-file", "d.jsonl": "no-id"}
+    rows = [(file, None, reason, "") for file, reason in reasons.items()]
+    table = refused(*rows, document_ids=["a.md", None, None, None])
     assert failed_files(table) == ["a.md", "b.jsonl"]
     assert unread_files(table) == ["b.jsonl", "c.jsonl"]
     assert failed_files(refused()) == unread_files(refused()) == []

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from indexmill.errors import DiskFull, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
 from tasks.stages.ingest import scan_process, spill
-from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.supervisor import scan
 from tests.paths import ROOT
 
@@ -54,7 +54,7 @@ def corpus_of(folder: Path, files: dict[str, str | list[str]], **limits: Any) ->
 
 def scanned(folder: Path, chosen: CorpusSettings) -> tuple[set[str], Refused]:
     """The ids of the documents, and what was refused."""
-    result = scan(expand(chosen), chosen, folder / "spill")
+    result = scan(find(chosen).files, chosen, folder / "spill")
     planned = spill.plan([result], folder / "spill")
     assert not list((folder / "spill").glob("*.partial"))
     assert not list((folder / "spill").glob("trial-*"))
@@ -66,12 +66,12 @@ def scanned(folder: Path, chosen: CorpusSettings) -> tuple[set[str], Refused]:
 
 def test_a_child_reads_what_this_process_would_and_is_kept_for_the_next_scan(tmp_path: Path) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "# One\n\ntext", "b.jsonl": ["two", "", "three"], "c.txt": "four"})
-    result = scan(expand(chosen), chosen, tmp_path / "spill")
+    result = scan(find(chosen).files, chosen, tmp_path / "spill")
     (child,) = scan_process._idle
-    assert scan(expand(chosen), chosen, tmp_path / "spill") == result
+    assert scan(find(chosen).files, chosen, tmp_path / "spill") == result
     assert scan_process._idle == [child]
     (tmp_path / "here").mkdir()
-    assert spill.scan(expand(chosen), chosen, tmp_path / "here") == result
+    assert spill.scan(find(chosen).files, chosen, tmp_path / "here") == result
     for file in (tmp_path / "here").iterdir():
         assert (tmp_path / "spill" / file.name).read_bytes() == file.read_bytes()
 
@@ -89,11 +89,8 @@ def test_of_a_file_of_records_the_rows_before_the_one_that_crashes_are_kept(tmp_
     chosen = corpus_of(tmp_path, {"a.jsonl": rows, "b.jsonl": ["four", "five"]})
     documents, refused = scanned(tmp_path, chosen)
     assert documents == {"a.jsonl-1", "a.jsonl-3", "b.jsonl-1", "b.jsonl-2"}
-    assert [row[:4] for row in refused] == [
-        ("a.jsonl", 2, "a.jsonl-2", "no-text"),
-        ("a.jsonl", None, None, "reader-failed"),
-    ]
-    assert refused[1][4] == "after line 3: its process was ended by SIGSEGV"
+    failed = ("a.jsonl", None, None, "reader-failed", "after line 3: its process was ended by SIGSEGV")
+    assert [refused[0][:4], refused[1]] == [("a.jsonl", 2, "a.jsonl-2", "no-text"), failed]
 
 
 def test_any_number_of_files_at_fault_is_found_in_two_passes(
@@ -113,11 +110,9 @@ def test_a_row_that_computes_for_too_long_is_refused(tmp_path: Path, struck: Non
     rows = {"a.jsonl": ["one", "it computes", "two"], "b.md": "it computes", "c.md": "three"}
     documents, refused = scanned(tmp_path, corpus_of(tmp_path, {**rows}, max_document_seconds=0.5))
     assert documents == {"a.jsonl-1", "c.md"}
-    assert [row[:4] for row in refused] == [
-        ("a.jsonl", None, None, "too-slow"),
-        ("b.md", None, "b.md", "too-slow"),
-    ]
-    assert refused[1][4] == "it takes more than 0.5 seconds of processor time (max_document_seconds)"
+    assert refused[0][:4] == ("a.jsonl", None, None, "too-slow")
+    slow = "it takes more than 0.5 seconds of processor time (max_document_seconds)"
+    assert refused[1:] == [("b.md", None, "b.md", "too-slow", slow)]
 
 
 def test_waiting_is_not_computing(tmp_path: Path, struck: None) -> None:
@@ -166,10 +161,10 @@ def test_a_child_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) -> 
 def test_errors_of_the_store_are_no_files_fault(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "text", "b.md": "it fills the disk"})
     with pytest.raises(DiskFull, match="no space left, says the test"):
-        scan(expand(chosen), chosen, tmp_path / "spill")
+        scan(find(chosen).files, chosen, tmp_path / "spill")
     assert list((tmp_path / "spill").iterdir()) == []
     with pytest.raises(StoreNotWritable, match=f"cannot spill documents to {tmp_path}/missing: No such file"):
-        scan(expand(chosen), chosen, tmp_path / "missing")
+        scan(find(chosen).files, chosen, tmp_path / "missing")
 
 
 def test_children_that_do_not_start_are_no_files_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +173,7 @@ def test_children_that_do_not_start_are_no_files_fault(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     chosen = corpus_of(tmp_path, {"a.md": "text"})
     with pytest.raises(WorkerDied, match="the last time its process ended with exit code 7: no start"):
-        scan(expand(chosen), chosen, tmp_path / "spill")
+        scan(find(chosen).files, chosen, tmp_path / "spill")
 
 
 # Stopping
@@ -208,50 +203,35 @@ def under_way() -> int:
         time.sleep(0.02)
 
 
+@contextlib.contextmanager
+def ended_by(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Interrupt the scan that is made within once it is at a row; it has to end at once, and its process with it."""
+    pids: list[int] = []
+    thread = threading.Thread(target=lambda: (pids.append(under_way()), interrupt()))
+    thread.start()
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < 30  # it would compute for a minute before it is too slow
+    thread.join()
+    assert gone(pids[0])
+
+
 def test_an_executor_that_is_told_to_stop_ends_a_scan_at_once(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "it computes"})
     executor = InlineExecutor()
-    pids: list[int] = []
-
-    def stop() -> None:
-        pids.append(under_way())
-        executor.stop()
-
-    stopping = threading.Thread(target=stop)
-    stopping.start()
-    call = Call("scan", scan, (expand(chosen), chosen, tmp_path / "spill"))
-    began = time.monotonic()
-    with pytest.raises(StoppedError):
+    call = Call("scan", scan, (find(chosen).files, chosen, tmp_path / "spill"))
+    with ended_by(executor.stop), pytest.raises(StoppedError):
         list(executor.run([call]))
-    assert time.monotonic() - began < 30  # it would compute for a minute before it is too slow
-    stopping.join()
-    assert gone(pids[0])
 
 
 def test_a_signal_that_raises_ends_a_scan_at_once(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "it computes"})
-    pids: list[int] = []
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-
-    def send() -> None:
-        pids.append(under_way())
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    sending = threading.Thread(target=send)
-    sending.start()
-    began = time.monotonic()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)  # raises KeyboardInterrupt
     try:
-        with pytest.raises(KeyboardInterrupt):
-            scan(expand(chosen), chosen, tmp_path / "spill")
+        with ended_by(lambda: os.kill(os.getpid(), signal.SIGUSR1)), pytest.raises(KeyboardInterrupt):
+            scan(find(chosen).files, chosen, tmp_path / "spill")
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert time.monotonic() - began < 30
-    sending.join()
-    assert gone(pids[0])
 
 
 PARENT = """
@@ -259,12 +239,12 @@ import os, sys, threading, time
 from pathlib import Path
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import scan_process
-from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.supervisor import scan
 from tests.tasks.stages.ingest.test_supervisor import under_way
 chosen = CorpusSettings(paths=(sys.argv[1],))
 threading.Thread(target=lambda: print(under_way(), flush=True)).start()
-scan(expand(chosen), chosen, sys.argv[2])
+scan(find(chosen).files, chosen, sys.argv[2])
 """
 
 
@@ -272,9 +252,8 @@ def test_a_child_ends_with_its_parent_whatever_it_computes(tmp_path: Path, struc
     chosen = corpus_of(tmp_path, {"a.md": "it computes"})
     path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
     argv = [sys.executable, "-c", PARENT, chosen.paths[0], str(tmp_path / "spill")]
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}
-    ) as parent:
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert not gone(child, 0.5)
@@ -291,7 +270,7 @@ def test_a_process_that_is_forked_has_children_of_its_own(tmp_path: Path) -> Non
         code = 1
         with contextlib.suppress(BaseException):
             shared = any(one is child for one in scan_process._idle)
-            result = scan(expand(chosen), chosen, tmp_path / "spill")
+            result = scan(find(chosen).files, chosen, tmp_path / "spill")
             code = 0 if not shared and result.documents == 1 else 2
             scan_process.close()
         os._exit(code)

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import pyarrow as pa
-
 from indexmill.models.recogniser import RulesRecogniser
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.stages.recognise.rules import recognise
-from tasks.text.sentences import sentence_spans
+from tests.tasks.tables import documents, passages_and_sentences
 
 TEXT = "Ada Marl was an engineer. She built lamps. They burned.\n\nOrrin Bay is deep. It is cold."
 
 
 def mentions(title: str, text: str, *cuts: int) -> list[tuple[str, int, str, str]]:
     """Passage, sentence, kind and name of the mentions of a document whose text is cut into passages."""
-    edges = [0, *cuts, len(text)]
-    parts = list(pairwise(edges))
-    document = {"document_id": "d", "title": title, "text": text, "source": "", "metadata": "{}", "content_hash": ""}
-    passages = [
-        {"passage_id": f"p{i}", "document_id": "d", "ordinal": i, "start": a, "end": b, "text": text[a:b], "tokens": 1}
-        for i, (a, b) in enumerate(parts)
-    ]
-    sentences = [
-        {"passage_id": f"p{i}", "ordinal": ordinal, "start": start, "end": end}
-        for i, (a, b) in enumerate(parts)
-        for ordinal, (start, end) in enumerate(sentence_spans(text[a:b]))
-    ]
-    found = recognise(
-        pa.Table.from_pylist([document], DOCUMENTS),
-        pa.Table.from_pylist(passages, PASSAGES),
-        pa.Table.from_pylist(sentences, SENTENCES),
-        RulesRecogniser(),
-    )
+    whole = documents(("d", title, text))
+    found = recognise(whole, *passages_and_sentences(whole, *cuts), RulesRecogniser())
     return [(row["passage_id"], row["sentence"], row["kind"], row["name"]) for row in found.to_pylist()]
 
 

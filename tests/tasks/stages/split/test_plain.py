@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import RulesRecogniser
 from schemas.config import SplitSettings
-from schemas.tables import DOCUMENTS, PLAIN, TITLE_SENTENCE
+from schemas.tables import PLAIN, TITLE_SENTENCE
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import HEADING_BYTES, Split, embedded_text, split
+from tests.tasks.tables import documents
 
 EMBEDDER = HashEmbedder()
 SMALL = SplitSettings(tokens=40, markup="markdown")
@@ -32,22 +33,12 @@ the New York office, and nobody else did so before. It was a long story that goe
 """
 
 
-def documents(*texts: str) -> pa.Table:
-    return pa.table(
-        {
-            "document_id": [f"d{number}" for number in range(len(texts))],
-            "title": ["Timers"] * len(texts),
-            "text": texts,
-            "source": [None] * len(texts),
-            "metadata": ["{}"] * len(texts),
-            "content_hash": ["0" * 64] * len(texts),
-        },
-        schema=DOCUMENTS,
-    )
+def documents_of(*texts: str) -> pa.Table:
+    return documents(*((f"d{number}", "Timers", text) for number, text in enumerate(texts)))
 
 
 def made(*texts: str, settings: SplitSettings = SMALL) -> tuple[Split, Plain]:
-    found = split(documents(*texts), EMBEDDER, settings)
+    found = split(documents_of(*texts), EMBEDDER, settings)
     return found, Plain(found.plain, found.passages)
 
 
@@ -78,47 +69,45 @@ def test_passages_have_the_headings_above_them_and_the_words_of_their_links() ->
 
 def test_names_are_read_in_plain_text_and_placed_in_the_original() -> None:
     found, plain = made(PAGE, "Plain words of Alan Turing stay.")
-    documents_ = documents(PAGE, "Plain words of Alan Turing stay.")
-    read = recognise(plain.documents(documents_), plain.passages, plain.sentences(found.sentences), RulesRecogniser())
-    placed = plain.original(read)
-    assert plain.mentions(placed).equals(read)
+    whole = plain.documents(documents_of(PAGE, "Plain words of Alan Turing stay."))
+    read = recognise(whole, plain.passages, plain.to_plain(found.sentences), RulesRecogniser())
+    placed = plain.to_original(read)
+    assert plain.to_plain(placed).equals(read)
     texts = dict(zip(*(found.passages[name].to_pylist() for name in ("passage_id", "text")), strict=True))
     shown = {
         (row["surface"], texts[row["passage_id"]][row["start"] : row["end"]])
         for row in placed.to_pylist()
         if row["sentence"] != TITLE_SENTENCE
     }
-    assert {
-        ("Charles Babbage", "Charles [Babbage"),
-        ("WM_TIMER", "WM\\_TIMER"),
-        ("Alan Turing", "Alan Turing"),
-    } <= shown
+    expected = {"Charles Babbage": "Charles [Babbage", "WM_TIMER": "WM\\_TIMER", "Alan Turing": "Alan Turing"}
+    assert expected.items() <= shown
 
 
 def test_without_markup_nothing_is_changed() -> None:
     found, plain = made("One sentence. Two.", settings=SplitSettings())
     assert found.plain.num_rows == 0
     assert plain.passages is found.passages
-    assert plain.sentences(found.sentences) is found.sentences
+    assert plain.to_plain(found.sentences) is found.sentences
     assert plain.headings == plain.targets == [""]
 
 
 _PIECES = [
-    "word ",
-    "Name ",
-    "One. ",
-    "*b* ",
-    "[x](y.md) ",
-    "&lt;",
-    "\\_",
-    "\n\n",
-    "\n",
-    "# H\n\n",
-    "## Two\n\n",
-    "- ",
-    "| a | b |\n",
+    *("word ", "Name ", "One. ", "*b* ", "[x](y.md) ", "&lt;", "\\_", "\n\n", "\n", "# H\n\n", "## Two\n\n", "- "),
+    *(
+        "| a | b |\n",
+        "|---|---|\n",
+        "```\n",
+        "<dl><dt>",
+        "</dt>",
+        "<td>",
+        "<br>",
+        "> ",
+        "`c` ",
+        "<!-- x -->",
+        "한 ",
+        "\xa0",
+    ),
 ]
-_PIECES += ["|---|---|\n", "```\n", "<dl><dt>", "</dt>", "<td>", "<br>", "> ", "`c` ", "<!-- x -->", "한 ", "\xa0"]
 
 
 @settings(max_examples=150)
@@ -132,7 +121,7 @@ def test_sentences_are_the_same_in_both_texts(texts: list[str], chosen: SplitSet
     found, plain = made(*texts, settings=chosen)
     read = {row["passage_id"]: row for row in plain.passages.to_pylist()}
     shown = {row["passage_id"]: row for row in found.passages.to_pylist()}
-    pairs = zip(found.sentences.to_pylist(), plain.sentences(found.sentences).to_pylist(), strict=True)
+    pairs = zip(found.sentences.to_pylist(), plain.to_plain(found.sentences).to_pylist(), strict=True)
     covered = dict.fromkeys(read, 0)
     for original, sentence in pairs:
         text = read[sentence["passage_id"]]["text"]

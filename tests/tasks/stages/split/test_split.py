@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,27 +13,13 @@ from indexmill.errors import ConfigurationError
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
-from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES
+from schemas.tables import PASSAGES, PLAIN, SENTENCES
 from tasks.stages.split.split import TITLE_BYTES, embedded_text, split, title_prefix
 from tasks.text.sentences import sentence_spans
+from tests.tasks.tables import documents
 
 EMBEDDER = HashEmbedder()
 SMALL = SplitSettings(tokens=40)
-
-
-def documents(*rows: tuple[str, str, str]) -> pa.Table:
-    ids, titles, texts = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.table(
-        {
-            "document_id": ids,
-            "title": titles,
-            "text": texts,
-            "source": [None] * len(ids),
-            "metadata": ["{}"] * len(ids),
-            "content_hash": ["0" * 64] * len(ids),
-        },
-        schema=DOCUMENTS,
-    )
 
 
 def passages_of(text: str, settings: SplitSettings = SMALL, title: str = "") -> list[str]:
@@ -49,17 +34,9 @@ def words(count: int, word: str = "word") -> str:
 def test_a_document_that_fits_stays_whole() -> None:
     text = "# Heading\n\nOne sentence. Another.\n\n# Second\n\nMore."
     passages, sentences, _ = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
-    assert passages.to_pylist() == [
-        {
-            "passage_id": content_id("passage", "d", text, "0"),
-            "document_id": "d",
-            "ordinal": 0,
-            "start": 0,
-            "end": len(text),
-            "text": text,
-            "tokens": int(EMBEDDER.count_tokens([embedded_text("Title", text)])[0]),
-        }
-    ]
+    (tokens,) = EMBEDDER.count_tokens([embedded_text("Title", text)])
+    (passage,) = passages.to_pylist()
+    assert tuple(passage.values()) == (content_id("passage", "d", text, "0"), "d", 0, 0, len(text), text, tokens)
     bounds = list(zip(sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True))
     assert bounds == sentence_spans(text)
     assert sentences["ordinal"].to_pylist() == list(range(5))
@@ -140,23 +117,8 @@ def test_a_long_title_is_cut_between_words() -> None:
     assert len(title_prefix("한" * 100).encode()) <= TITLE_BYTES + 1
 
 
-PIECES = [
-    "alpha ",
-    "Beta. ",
-    "\n\n",
-    "\n",
-    "# ",
-    "- ",
-    "```\n",
-    "| ",
-    "😀",
-    "\x00",
-    "\u200b",
-    "한국어 ",
-    "x" * 130,
-    "! ",
-    " " * 120,
-]
+PIECES = ["alpha ", "Beta. ", "\n\n", "\n", "# ", "- ", "```\n", "| ", "😀", "\x00", "\u200b", "한국어 ", "! "]
+PIECES += ["x" * 130, " " * 120]
 TITLES = ["", "Title", "한" * 80, "-" * 300, "word " * 60]
 
 
@@ -165,22 +127,15 @@ TITLES = ["", "Title", "한" * 80, "-" * 300, "word " * 60]
     st.lists(
         st.tuples(st.sampled_from(TITLES), st.lists(st.sampled_from(PIECES), max_size=250).map("".join)), max_size=3
     ),
-    st.sampled_from(
-        [
-            SplitSettings(tokens=16, markup="none"),
-            SplitSettings(tokens=40, markup="none"),
-            SplitSettings(tokens=256, markup="none"),
-            SplitSettings(tokens=64, overlap=20, markup="none"),
-        ]
-    ),
+    st.sampled_from([(16, 0), (40, 0), (256, 0), (64, 20)]),
 )
 def test_passages_cover_the_text_exactly_and_fit_the_embedder(
-    rows: list[tuple[str, str]], chosen: SplitSettings
+    rows: list[tuple[str, str]], size: tuple[int, int]
 ) -> None:
+    chosen = SplitSettings(tokens=size[0], overlap=size[1], markup="none")
     given_rows = {f"d{number}": row for number, row in enumerate(rows)}
-    passages, sentences, _ = split(
-        documents(*((identity, *row) for identity, row in given_rows.items())), EMBEDDER, chosen
-    )
+    whole = documents(*((identity, *row) for identity, row in given_rows.items()))
+    passages, sentences, _ = split(whole, EMBEDDER, chosen)
     covered = dict.fromkeys(given_rows, 0)
     texts: dict[str, str] = {}
     for row in passages.to_pylist():
