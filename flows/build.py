@@ -22,13 +22,13 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.cancellation import cancelled_with_its_flow_run
+from flows.cancellation import cancelled_by_prefect
 from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
 from flows.run import OpenRun, Order, Outcome
 from flows.run_page import run_page
-from flows.task_logs import Logged
+from flows.task_logs import LoggingProgress
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder
 from indexmill.store.manifest import Manifest
@@ -40,7 +40,7 @@ from tasks.core.step import Step
 from tasks.pipeline.backfill import backfill
 from tasks.pipeline.build import Build
 
-__all__ = ["TaskRuns", "build_flow", "in_flow", "index", "shown", "state_of"]
+__all__ = ["TaskRuns", "build_flow", "final_state", "index", "run_in_flow", "state_of"]
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 """The names of states, by the exit code that `indexmill build` has for the same end."""
@@ -48,8 +48,8 @@ _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 
 def index(order: Order) -> Outcome:
     """Bring a store up to date with its corpus, in the flow run at hand. Raises what ended it before its commit."""
-    order.progress = Logged(order.progress)
-    with order.interrupt.installed(), order.opened() as run, cancelled_with_its_flow_run(order.interrupt):
+    order.progress = LoggingProgress(order.progress)
+    with order.interrupt.installed(), order.open() as run, cancelled_by_prefect(order.interrupt):
         build = run.build
         build.progress = order.progress
         with _workers(order, build) as executor:
@@ -177,8 +177,8 @@ def state_of(error: BaseException, build: Build | None = None) -> State[Any] | N
     return Failed(name=_FAILED.get(error.exit_code, "Failed"), message=str(error))
 
 
-def shown(order: Order) -> State[Any]:
-    """Do what an order asks for: the state that tells how it ended. The run's page is an artifact."""
+def final_state(order: Order) -> State[Any]:
+    """Carry out an order; returns the state that says how it ended. The run's page becomes an artifact."""
     try:
         order.outcome = outcome = index(order)
     except KeyboardInterrupt as error:
@@ -213,11 +213,11 @@ _ORDER: ContextVar[Order] = ContextVar("order")
 @flow(name="indexmill-build", flow_run_name="{run}", persist_result=False)
 def build_flow(run: str) -> State[Any]:
     """The build that a command asks for. run: its id, or its store where it has yet to begin."""
-    return shown(_ORDER.get())
+    return final_state(_ORDER.get())
 
 
-def in_flow(order: Order) -> Outcome:
-    """Do what a command asks for in a flow run; raises what ended it.
+def run_in_flow(order: Order) -> Outcome:
+    """Carry out an order of a command in a flow run; raises what ended it.
 
     A server that is lost at the end takes nothing with it: then a warning says that it does not show how the run ended.
     """

@@ -12,13 +12,13 @@ from prefect.runtime import flow_run
 
 from flows.interrupt import Interrupt
 
-__all__ = ["cancelled_with_its_flow_run"]
+__all__ = ["cancelled_by_prefect"]
 
 _LOOK_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def cancelled_with_its_flow_run(interrupt: Interrupt) -> Iterator[None]:
+def cancelled_by_prefect(interrupt: Interrupt) -> Iterator[None]:
     """Stop the stages within the block when the flow run at hand is cancelled on its server.
 
     Prefect sends a signal only to runs that a worker of a pool has started.

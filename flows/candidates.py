@@ -6,17 +6,15 @@ import time
 from dataclasses import dataclass
 
 from flows.operation import operation
+from flows.run import COSTS
 from indexmill.errors import BadInput, LeaseLost, SnapshotNotFound
-from indexmill.store.layout import blob_path
-from indexmill.store.manifest import Manifest, Ref
+from indexmill.store.manifest import Ref
 from storage import holds, refs, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
-from storage.publish import publish
+from storage.publish import publish, read_manifest
 
 __all__ = ["Published", "publish_candidate"]
-
-_COST = ("vectors_made", "llm_calls", "llm_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +46,12 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
     report = candidate.end.report if candidate.end is not None else {}
     with operation(store, "publish", details={"candidate": run_id, "note": note}, clock=clock) as run:
         holds.check(store)
-        manifest = Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
+        manifest = read_manifest(store, digest)
         run.report = {"candidate": run_id} | {name: report[name] for name in ("quality", "stand_ins") if name in report}
         parent, ref = _follower(store, parent)
         if ref is None:
             totals = report.get("totals")
-            cost = {name: totals[name] for name in _COST if name in totals} if isinstance(totals, dict) else {}
+            cost = {name: totals[name] for name in COSTS if name in totals} if isinstance(totals, dict) else {}
             created = timestamp(clock())
             ref = publish(store, run.lease, manifest, parent, created=created, cost=cost, note=note)
             run.published = True

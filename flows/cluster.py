@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
@@ -28,12 +29,14 @@ from tasks.core.process_environment import secret_variables, worker_environment
 
 __all__ = ["open_cluster"]
 
+_T = TypeVar("_T")
+
 _CONNECT = "30s"
 _ANSWER = 60.0
 _CLOSE = 10.0
 _START = 60.0
 """Seconds for workers to answer, for a client to close, and for a cluster to start that is not wanted any more."""
-_SILENCE = 50
+_LOG_LEVEL = 50
 """The level of Dask's own logs: what counts reaches the run as an exception."""
 _PRELOAD = "flows.dask_preload"
 _SETTINGS: dict[str, Any] = {
@@ -74,8 +77,8 @@ def open_cluster(
             scratch_folder() as scratch,
             _private_settings(scratch),
             _private_environment(llm),
-            _started(workers or os.cpu_count() or 1, llm) as cluster,
-            _closed_at_the_end(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
+            _start_cluster(workers or os.cpu_count() or 1, llm) as cluster,
+            _closing(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
         ):
             yield client
         return
@@ -84,8 +87,8 @@ def open_cluster(
         client = Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
         raise BadInput(f"--dask {address}: no scheduler answers there: {error}") from error
-    with _closed_at_the_end(client):
-        _prove_workers(client, store)
+    with _closing(client):
+        _check_workers(client, store)
         yield client
 
 
@@ -100,7 +103,7 @@ def _private_settings(scratch: Path) -> Iterator[None]:
     logger = logging.getLogger("distributed")
     level = logger.level
     with dask.config.set(_SETTINGS | preloads | dask_settings(scratch) | {"temporary-directory": str(scratch)}):
-        logger.setLevel(_SILENCE)
+        logger.setLevel(_LOG_LEVEL)
         try:
             yield
         finally:
@@ -127,7 +130,7 @@ def _private_environment(llm: LlmSettings | None) -> Iterator[None]:
 
 
 @contextmanager
-def _closed_at_the_end(client: Client) -> Iterator[Client]:
+def _closing(client: Client) -> Iterator[Client]:
     """A client that is closed, in a bounded time, also where its scheduler no longer answers."""
     try:
         yield client
@@ -136,7 +139,7 @@ def _closed_at_the_end(client: Client) -> Iterator[Client]:
             client.close(timeout=_CLOSE)
 
 
-def _started(count: int, llm: LlmSettings | None = None) -> LocalCluster:
+def _start_cluster(count: int, llm: LlmSettings | None = None) -> LocalCluster:
     """A cluster that has started.
 
     It starts in a thread of its own, which no signal interrupts: half a cluster goes on starting, in folders that
@@ -144,34 +147,41 @@ def _started(count: int, llm: LlmSettings | None = None) -> LocalCluster:
     """
     start: concurrent.futures.Future[LocalCluster] = concurrent.futures.Future()
 
-    def run() -> None:
-        if not start.set_running_or_notify_cancel():
-            return
-        try:
-            cluster = LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                memory_limit=0,
-                host="127.0.0.1",
-                protocol="tls://",
-                security=Security(),  # as Dask's settings say
-                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-                env=worker_environment(llm),
-                silence_logs=_SILENCE,
-            )
-        except BaseException as error:
-            start.set_exception(error)
-        else:
-            start.set_result(cluster)
+    def local_cluster() -> LocalCluster:
+        return LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            memory_limit=0,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=Security(),  # as Dask's settings say
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            env=worker_environment(llm),
+            silence_logs=_LOG_LEVEL,
+        )
 
     try:
-        threading.Thread(target=run, name="start-cluster", daemon=True).start()
+        _run_in_thread("start-cluster", local_cluster, start)
         return start.result()
     except KeyboardInterrupt:
         if not start.cancel():  # it has begun
             with contextlib.suppress(Exception):  # it failed, or never ends: the run is interrupted all the same
                 start.result(_START).close()
         raise
+
+
+def _run_in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.Future[_T]) -> None:
+    """Set a future to what a function returns or raises in a daemon thread, unless it is cancelled before."""
+
+    def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
 
 
 def _check_security(address: str) -> None:
@@ -194,20 +204,14 @@ def _check_security(address: str) -> None:
         )
 
 
-def _prove_workers(client: Client, store: Path) -> None:
+def _check_workers(client: Client, store: Path) -> None:
     """Every worker sees this store and runs this code on these libraries, or the run does not start."""
     here = (True, code_digest(), environment_fingerprint())
-    proof: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-
-    def ask() -> None:
-        try:
-            proof.set_result(client.run(_describe_worker, str(store.resolve())))
-        except BaseException as error:
-            proof.set_exception(error)
-
-    threading.Thread(target=ask, name="prove-workers", daemon=True).start()  # an answer may never come
+    described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
+    ask = functools.partial(client.run, _describe_worker, str(store.resolve()))
+    _run_in_thread("check-workers", ask, described)  # an answer may never come
     try:
-        answers = proof.result(_ANSWER)
+        answers = described.result(_ANSWER)
     except TimeoutError as error:
         raise IndexmillError(
             f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "

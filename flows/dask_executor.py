@@ -18,7 +18,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError
 
-from flows.headway import telling
+from flows.headway import report_headway
 from flows.quota_server import ClusterQuota
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Listener
@@ -73,7 +73,7 @@ class DaskExecutor:
                 called = (call.function, *call.arguments)
                 if call.heard is not None:
                     self._heard[call.key] = call.heard
-                    called = (telling, self._topic, call.key, *called)
+                    called = (report_headway, self._topic, call.key, *called)
                 future = self._client.submit(*called, key=call.key, priority=priority, pure=True, retries=0)
                 begun[call.key] = call, future
                 future.add_done_callback(done.put)

@@ -14,15 +14,17 @@ tells a script:
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from flows.build import shown, state_of
-from flows.run import Order
+from flows.build import final_state, state_of
+from flows.run import BuildOptions, Order
 from indexmill.errors import IndexmillError
 from schemas.config import load_configuration
 from tasks.core.report import Silent
@@ -36,7 +38,7 @@ def refresh(
     configuration: str = "indexmill.yaml", dask: str | None = None, allow_shrink: bool = False, note: str = ""
 ) -> State[Any]:
     """Bring the index of a configuration file up to date with its corpus, as `indexmill build` does."""
-    return _shown(configuration, dask, allow_shrink, note)
+    return _run(configuration, dask, allow_shrink=allow_shrink, note=note)
 
 
 @flow(name="indexmill-backfill", persist_result=False)
@@ -48,25 +50,23 @@ def backfill(
     note: str = "",
 ) -> State[Any]:
     """Build a large corpus in waves, as `indexmill backfill` does. Cancel it as you like: started again it goes on."""
-    return _shown(configuration, dask, allow_shrink, note, waves=True, publish_every=publish_every)
+    waves = functools.partial(Waves, publish_every=publish_every)
+    return _run(configuration, dask, waves, allow_shrink=allow_shrink, note=note)
 
 
-def _shown(
-    path: str, dask: str | None, allow_shrink: bool, note: str, waves: bool = False, publish_every: int | None = None
+def _run(
+    path: str, dask: str | None, waves: Callable[[int | None], Waves] | None = None, **options: Unpack[BuildOptions]
 ) -> State[Any]:
-    """The state that tells how a run ended. Its scheduler is that of `dask`, else of INDEXMILL_DASK, else its own."""
+    """Run a build; the state that says how it ended. The scheduler is `dask`, else INDEXMILL_DASK, else one of its own.
+
+    waves: for a backfill, given the shards of a wave.
+    """
     try:
         configuration = load_configuration(Path(path))
     except IndexmillError as error:
         state = state_of(error)
         assert state is not None  # noqa: S101 - each IndexmillError has one
         return state
-    return shown(
-        Order(
-            configuration,
-            Silent(),
-            dask=dask or os.environ.get("INDEXMILL_DASK") or None,
-            waves=Waves(configuration.run.wave_shards, publish_every) if waves else None,
-            options={"allow_shrink": allow_shrink, "note": note},
-        )
-    )
+    dask = dask or os.environ.get("INDEXMILL_DASK") or None
+    cut = None if waves is None else waves(configuration.run.wave_shards)
+    return final_state(Order(configuration, Silent(), dask, cut, options))

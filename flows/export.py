@@ -17,13 +17,12 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
-from indexmill.errors import BadInput, DiskFull, FamilyNotFound, SnapshotNotFound, StoreNotWritable
+from indexmill.errors import BadInput, FamilyNotFound, SnapshotNotFound
 from indexmill.export import graphml
 from indexmill.export.entity_graph import check_extraction
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS, families_of
 from indexmill.snapshot import Snapshot
-from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest, Ref
 from indexmill.text.counted import counted
 from storage import exports, refs, runs
@@ -31,12 +30,13 @@ from storage.clock import Clock, timestamp
 from storage.faults import fault_point
 from storage.folder import FolderStore, sync_folder
 from storage.processes import alive, this_user
-from storage.publish import check_whole
+from storage.publish import check_whole, read_manifest
+from storage.writing import writing
 from tasks.core.report import Progress
 
-__all__ = ["FORMS", "PARTIAL", "Exported", "export_snapshot", "sweep_partial"]
+__all__ = ["FORMS", "Exported", "arriving", "export_snapshot"]
 
-PARTIAL = ".partial"
+_PARTIAL = ".partial"
 """How the name of what is not whole yet ends."""
 
 
@@ -77,11 +77,10 @@ def export_snapshot(
     with recorded(store, "export", details=details, clock=clock) as run:
         ref = refs.read(store, version)
         refs.check_there(store, version)
-        where = f"{store.url}/{blob_path(ref.manifest)}, the manifest of version {version}"
-        manifest = Manifest.from_bytes(store.get_blob(ref.manifest), where)
+        manifest = read_manifest(store, ref.manifest)
         check(manifest, f"version {version} of {store.url}")
         check_whole(store, manifest)
-        made = exports.record(
+        record = exports.record(
             store,
             version=version,
             manifest=ref.manifest,
@@ -91,7 +90,9 @@ def export_snapshot(
             by=this_user(),
             created=timestamp(clock()),
         )
-        with _arriving(store, folder, run.run_id) as partial:
+        with arriving(store, folder, run.run_id, "export") as partial:
+            with _writing(partial):
+                partial.mkdir()
             size = write(store, ref, manifest, partial, progress)
             files = sum(path.is_file() for path in partial.rglob("*"))
         run.done, run.version, run.manifest = True, version, ref.manifest
@@ -103,7 +104,7 @@ def export_snapshot(
             files=files,
             bytes=size,
             run=run.run_id,
-            record=made.number,
+            record=record.number,
         )
 
 
@@ -195,42 +196,50 @@ def _not_empty(folder: Path, name: str) -> BadInput:
 
 
 @contextlib.contextmanager
-def _arriving(store: FolderStore, folder: Path, run_id: str) -> Iterator[Path]:
-    """A new folder beside the target, which gets its name at the end of the block, or is removed."""
-    partial = folder.with_name(f".{folder.name}.{run_id}{PARTIAL}")
+def arriving(store: FolderStore, target: Path, run_id: str, command: str) -> Iterator[Path]:
+    """A path for a new file or folder beside the target; at the end of the block it gets the target's name.
+
+    It is removed if the block raises. What runs of the command that died have left there is removed first. Raises
+    BadInput if the target is a folder that holds anything by then, StoreNotWritable where nothing can be written.
+    """
+    partial = target.with_name(f".{target.name}.{run_id}{_PARTIAL}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep_partial(store, folder, "export")
-        partial.mkdir()
-    except OSError as error:
-        if (full := DiskFull.of(error, partial, "free some space, or export to another disk")) is not None:
-            raise full from error
-        raise StoreNotWritable(
-            f"{partial} cannot be made: {error.strerror}; export to a folder that this user may write to"
-        ) from error
-    try:
+        with _writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _sweep_partial(store, target, command)
         yield partial
-        try:
-            os.rename(partial, folder)  # noqa: PTH104 - onto nothing, or an empty folder
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                raise _not_empty(folder, next((entry.name for entry in folder.iterdir()), "")) from error
-            if (full := DiskFull.of(error, folder, "free some space, or export to another disk")) is not None:
-                raise full from error
-            raise StoreNotWritable(f"{folder} cannot be made: {error.strerror}; give another name") from error
-        sync_folder(folder.parent)
+        with _writing(target):
+            try:
+                os.rename(partial, target)  # noqa: PTH104 - onto nothing, or an empty folder
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise _not_empty(target, next((entry.name for entry in target.iterdir()), "")) from error
+                raise
+            sync_folder(target.parent)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
 
 
-def sweep_partial(store: FolderStore, target: Path, command: str) -> None:
+def _writing(target: Path) -> contextlib.AbstractContextManager[None]:
+    return writing(
+        target,
+        full="free some space, or export to another disk",
+        forbidden="export to a folder that this user may write to",
+    )
+
+
+def _sweep_partial(store: FolderStore, target: Path, command: str) -> None:
     """Remove what runs of a command left beside a target whose processes are known to be dead."""
     prefix = f".{target.name}."
     for entry in sorted(target.parent.iterdir()):
-        if entry.name.startswith(prefix) and entry.name.endswith(PARTIAL):
+        if entry.name.startswith(prefix) and entry.name.endswith(_PARTIAL):
             with contextlib.suppress(SnapshotNotFound):
-                left = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(PARTIAL))
+                left = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(_PARTIAL))
                 if left.start.command == command and alive(left.start.process) is False:
-                    shutil.rmtree(entry, ignore_errors=True)
-                    with contextlib.suppress(OSError):
-                        entry.unlink(missing_ok=True)
+                    _remove(entry)
+
+
+def _remove(partial: Path) -> None:
+    shutil.rmtree(partial, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        partial.unlink(missing_ok=True)

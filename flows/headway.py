@@ -9,26 +9,26 @@ from typing import Any
 
 from indexmill.models.headway import listening
 
-__all__ = ["telling"]
+__all__ = ["report_headway"]
 
 _INTERVAL = 0.5
 """Seconds between two events of a call, and before the first: short calls send none."""
 
 
-def telling(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def report_headway(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function on a worker; events of a topic, ``[key, done, total]``, tell how far it is."""
     from distributed import get_worker
 
     worker = get_worker()
-    told = time.monotonic()
+    sent = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
-        nonlocal told
+    def report(done: int, total: int) -> None:
+        nonlocal sent
         now = time.monotonic()
-        if now - told >= _INTERVAL:
-            told = now
+        if now - sent >= _INTERVAL:
+            sent = now
             with contextlib.suppress(Exception):  # the work matters, not what is told of it
                 worker.log_event(topic, [key, done, total])
 
-    with listening(tell):
+    with listening(report):
         return function(*arguments)

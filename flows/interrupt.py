@@ -10,10 +10,21 @@ from types import FrameType
 
 from tasks.pipeline.build import Build
 
-__all__ = ["Interrupt"]
+__all__ = ["Interrupt", "handling_signals"]
 
 _NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}
 _AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
+
+
+@contextlib.contextmanager
+def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C call a handler for the length of the block. Only in the main thread."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handled in before.items():
+            signal.signal(number, handled)
 
 
 class Interrupt:
@@ -58,12 +69,8 @@ class Interrupt:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with handling_signals(self):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @contextlib.contextmanager
     def stops(self, build: Build) -> Iterator[None]:

@@ -22,18 +22,19 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from flows.export import PARTIAL, sweep_partial
+from flows.export import arriving
 from flows.operation import operation, recorded
-from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable, UnsupportedFormat
+from indexmill.errors import BadInput, CorruptBlob, UnsupportedFormat
 from indexmill.store.layout import ledger_prefixes
 from indexmill.text.counted import counted
 from schemas.tables import QUARANTINE
 from storage import exports, ledger, refusals, runs, tombstones
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore, sync_folder
+from storage.folder import FolderStore
 from storage.ledger import LONGEST, LedgerEntry
 from storage.processes import this_user
 from storage.tombstones import Forgotten, document_digest
+from storage.writing import writing
 from tasks.core.report import Progress
 
 __all__ = ["ExportReport", "ImportReport", "export_ledger", "import_ledger"]
@@ -93,8 +94,7 @@ def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: 
     if path.exists():
         raise BadInput(f"{path} exists; nothing was exported: give a new name")
     with recorded(store, _EXPORT, details={"path": str(path)}, clock=clock) as run:
-        created = timestamp(clock())
-        made = exports.record(
+        record = exports.record(
             store,
             version=None,
             manifest=None,
@@ -102,11 +102,14 @@ def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: 
             form="ledger",
             run_id=run.run_id,
             by=this_user(),
-            created=created,
+            created=timestamp(clock()),
         )
         answers = damaged = 0
         progress.begin("export", len(ledger_prefixes()))
-        with _arriving(store, path, run.run_id) as file:
+        with (
+            arriving(store, path, run.run_id, _EXPORT) as partial,
+            _new_file(partial, compressed=path.name.endswith(".gz")) as file,
+        ):
             for _, _, entry in ledger.scan(store, lambda: progress.advance("export")):
                 if entry is None:
                     damaged += 1
@@ -117,35 +120,23 @@ def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: 
         progress.end("export", f"{counted(answers, 'answer')}, {counted(size, 'byte')}")
         run.done = True
         run.report = {"ledger": {"answers": answers, "damaged": damaged}}
-        return ExportReport(str(path), answers, damaged, size, run.run_id, made.number)
+        return ExportReport(str(path), answers, damaged, size, run.run_id, record.number)
 
 
 @contextlib.contextmanager
-def _arriving(store: FolderStore, path: Path, run_id: str) -> Iterator[IO[bytes]]:
-    """A file beside the target, which gets its name at the end of the block, or is removed."""
-    partial = path.with_name(f".{path.name}.{run_id}{PARTIAL}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep_partial(store, path, _EXPORT)
-        with partial.open("xb") as raw:
-            if path.name.endswith(".gz"):
-                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-                    yield file  # type: ignore[misc] # a GzipFile is written to like any other
-            else:
-                yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        partial.rename(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        if (full := DiskFull.of(error, path)) is not None:
-            raise full from error
-        raise StoreNotWritable(
-            f"{path} cannot be written: {error.strerror or error}; give a file that this user may write"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+def _new_file(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
+    """A new file, synced at the end of the block."""
+    with (
+        writing(path, full="free some space, or give another file", forbidden="give a file that this user may write"),
+        path.open("xb") as raw,
+    ):
+        if compressed:
+            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+                yield file  # type: ignore[misc] # a GzipFile is written to like any other
+        else:
+            yield raw
+        raw.flush()
+        os.fsync(raw.fileno())
 
 
 def import_ledger(
@@ -160,11 +151,11 @@ def import_ledger(
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; `indexmill ledger export FILE` writes one")
     if dry_run:
-        return _taken_in(store, path, ImportReport(dry_run=True), [], progress)
+        return _import(store, path, ImportReport(dry_run=True), [], progress)
     with operation(store, "ledger import", details={"path": str(path.absolute())}, clock=clock) as run:
         done, refused = ImportReport(dry_run=False, run=run.run_id), list[dict[str, Any]]()
         try:
-            _taken_in(store, path, done, refused, progress)
+            _import(store, path, done, refused, progress)
         finally:
             if refused:
                 table = pa.Table.from_pylist(refused, schema=QUARANTINE)
@@ -175,15 +166,15 @@ def import_ledger(
         return done
 
 
-def _taken_in(
+def _import(
     store: FolderStore, path: Path, done: ImportReport, refused: list[dict[str, Any]], progress: Progress
 ) -> ImportReport:
     forgotten = tombstones.forgotten(store)
-    fallen = _fallen(path, forgotten)
+    derived = _derived_from_forgotten(path, forgotten)
     progress.begin("import", path.stat().st_size // _MIB + 1)
     with ThreadPoolExecutor(8) as pool:
-        found = _lines(path, lambda: progress.advance("import"))
-        while lines := list(islice(found, _AT_ONCE)):
+        numbered = _lines(path, lambda: progress.advance("import"))
+        while lines := list(islice(numbered, _AT_ONCE)):
             entries = []
             for number, read in lines:
                 done.lines += 1
@@ -193,11 +184,11 @@ def _taken_in(
                     if len(refused) < _LISTED:
                         place = {"file": str(path), "line": number, "document_id": None}
                         refused.append({**place, "reason": read, "detail": _DETAILS[read]})
-                elif _falls(read, forgotten, fallen):
+                elif _is_forgotten(read, forgotten, derived):
                     done.forgotten += 1
                 else:
                     entries.append(read)
-            added = sum(pool.map(lambda entry: _put(store, entry, done.dry_run), entries))
+            added = sum(pool.map(lambda entry: _add(store, entry, done.dry_run), entries))
             done.added, done.there = done.added + added, done.there + len(entries) - added
     progress.end("import", f"{counted(done.added, 'answer')} added, {done.there:,} there, {done.quarantined:,} refused")
     if done.lines and done.quarantined == done.lines:
@@ -205,7 +196,7 @@ def _taken_in(
     return done
 
 
-def _put(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
+def _add(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
     """Keep an answer unless there is one; whether it is new."""
     if ledger.find(store, entry.key) is not None:
         return False
@@ -215,22 +206,22 @@ def _put(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
     return True
 
 
-def _fallen(path: Path, forgotten: Forgotten) -> frozenset[str]:
+def _derived_from_forgotten(path: Path, forgotten: Forgotten) -> frozenset[str]:
     """The digests of the ids that answers from forgotten documents have made, layer by layer."""
-    fallen: set[str] = set()
+    derived: set[str] = set()
     while forgotten.tombstones:
-        before = len(fallen)
+        before = len(derived)
         for _, read in _lines(path):
-            if isinstance(read, LedgerEntry) and read.makes and _falls(read, forgotten, fallen):
-                fallen.add(document_digest(read.makes))
-        if len(fallen) == before:
+            if isinstance(read, LedgerEntry) and read.makes and _is_forgotten(read, forgotten, derived):
+                derived.add(document_digest(read.makes))
+        if len(derived) == before:
             break
-    return frozenset(fallen)
+    return frozenset(derived)
 
 
-def _falls(entry: LedgerEntry, forgotten: Forgotten, fallen: AbstractSet[str]) -> bool:
+def _is_forgotten(entry: LedgerEntry, forgotten: Forgotten, derived: AbstractSet[str]) -> bool:
     ids = (*entry.about, entry.makes)
-    return forgotten.names(ids) or (bool(fallen) and any(document_digest(one) in fallen for one in ids if one))
+    return forgotten.names(ids) or (bool(derived) and any(document_digest(name) in derived for name in ids if name))
 
 
 def _lines(path: Path, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[int, LedgerEntry | str]]:

@@ -9,7 +9,7 @@ import os
 from typing import Unpack
 
 from flows.interrupt import Interrupt
-from flows.run import Options, Order, Outcome
+from flows.run import BuildOptions, Order, Outcome
 from flows.server import answers, private_prefect
 from schemas.config import Configuration
 from tasks.core.report import Progress
@@ -26,7 +26,7 @@ def build_under_prefect(
     progress: Progress,
     dask: str | None = None,
     waves: Waves | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[BuildOptions],
 ) -> Outcome:
     """Bring the store of a configuration up to date with its corpus; raises what ended the run before its commit.
 
@@ -38,15 +38,15 @@ def build_under_prefect(
         if url := os.environ.get("PREFECT_API_URL"):
             if answers(url):
                 os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command tells what the logs say
-                from flows.build import in_flow  # Prefect reads its environment as it is imported
+                from flows.build import run_in_flow  # Prefect reads its environment as it is imported
 
-                return in_flow(order)
+                return run_in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
-        with order.opened(), private_prefect(configuration.llm, progress.warn) as server:
+        with order.open(), private_prefect(configuration.llm, progress.warn) as server:
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-            from flows.build import in_flow  # while the server starts
+            from flows.build import run_in_flow  # while the server starts
 
             server.wait()
             with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
-                return in_flow(order)
+                return run_in_flow(order)

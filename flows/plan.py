@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Unpack
 
 from flows.interrupt import Interrupt
 from flows.processes import ProcessExecutor
-from flows.run import parent_of
+from flows.run import PlanOptions, parent_of
 from flows.scratch import scratch_folder
-from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable
+from indexmill.errors import BadInput, CorruptBlob
 from indexmill.store.canonical import canonical_json
 from schemas.config import Configuration
 from storage import runs
-from storage.overlay import OverlayStore, overlay_of
+from storage.overlay import overlay_of
+from storage.writing import writing
 from tasks.core.report import Progress
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
@@ -26,14 +28,7 @@ from tasks.pipeline.plan.planner import Planner
 __all__ = ["make_plan", "read_plan", "write_plan"]
 
 
-def make_plan(
-    configuration: Configuration,
-    *,
-    progress: Progress,
-    cold: bool = False,
-    allow_shrink: bool = False,
-    retry_refused: bool = False,
-) -> Plan:
+def make_plan(configuration: Configuration, *, progress: Progress, **options: Unpack[PlanOptions]) -> Plan:
     """What `indexmill build` would do now.
 
     Raises what that would raise before it makes anything: no corpus, a refused corpus, a model that is not there.
@@ -51,28 +46,19 @@ def make_plan(
             "plan",
             parent=parent_of(store, progress),
             progress=progress,
-            cold=cold,
-            allow_shrink=allow_shrink,
-            retry_refused=retry_refused,
+            **options,
         )
         planner.preflight()
-        return planner.plan(_history(store), configuration.run.workers or os.cpu_count() or 1)
-
-
-def _history(store: OverlayStore) -> list[runs.Run]:
-    with contextlib.suppress(CorruptBlob):  # a damaged record of a run only takes the estimate of the time away
-        return runs.list_runs(store)
-    return []
+        history: list[runs.Run] = []
+        with contextlib.suppress(CorruptBlob):  # where the record of a run is damaged, the time is not estimated
+            history = runs.list_runs(store)
+        return planner.plan(history, configuration.run.workers or os.cpu_count() or 1)
 
 
 def write_plan(path: Path, plan: Plan) -> None:
     """Write a plan to a file, as canonical JSON."""
-    try:
+    with writing(path, full="free some space there", forbidden="give a file that this user may write"):
         path.write_bytes(canonical_json(plan.to_json()))
-    except OSError as error:
-        if (full := DiskFull.of(error, path)) is not None:
-            raise full from error
-        raise StoreNotWritable(f"{path}: the plan cannot be written: {error.strerror}") from error
 
 
 def read_plan(path: Path) -> Plan:

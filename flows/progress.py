@@ -7,11 +7,33 @@ import os
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from indexmill.text.printable import one_line
 
 __all__ = ["Lines", "TerminalBars"]
+
+
+@dataclass
+class _Stage:
+    """A stage at work. shares: how much is done of parts that are being made. written: when a line last showed it."""
+
+    began: float
+    written: float
+    parts: int = 0
+    done: int = 0
+    shares: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> float:
+        """The parts that are made, shares of parts included."""
+        return min(self.done + sum(self.shares.values()), self.parts)
+
+    @property
+    def percent(self) -> str:
+        """How much is done, as far as parts tell while they are being made."""
+        return f"{int(100 * self.finished / self.parts)}" if self.shares and self.parts else ""
 
 
 class Lines:
@@ -22,40 +44,35 @@ class Lines:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._lock = threading.RLock()  # a signal may have something to say while a stage says something
-        self._total: dict[str, int] = {}
-        self._done: dict[str, int] = {}
-        self._shares: dict[str, dict[str, float]] = {}  # of parts that are being made, by stage
-        self._began: dict[str, float] = {}
-        self._said: dict[str, float] = {}
+        self._stages: dict[str, _Stage] = {}
 
     def begin(self, stage: str, parts: int) -> None:
         with self._lock:
-            self._total[stage] = self._total.get(stage, 0) + parts
-            self._done.setdefault(stage, 0)
-            self._began.setdefault(stage, time.monotonic())
-            self._said[stage] = time.monotonic()
+            now = time.monotonic()
+            state = self._stages.setdefault(stage, _Stage(now, now))
+            state.parts += parts
+            state.written = now
 
     def advance(self, stage: str, parts: int = 1) -> None:
         with self._lock:
-            self._done[stage] = self._done.get(stage, 0) + parts
-            self._moved(stage)
+            if stage in self._stages:  # or it has ended
+                self._stages[stage].done += parts
+                self._moved(stage)
 
     def within(self, stage: str, part: str, share: float) -> None:
         with self._lock:
-            if stage not in self._total:
-                return  # it has ended
-            shares = self._shares.setdefault(stage, {})
-            shares.pop(part, None)
-            if share > 0:
-                shares[part] = min(share, 1.0)
-                self._moved(stage)
+            if stage in self._stages:
+                shares = self._stages[stage].shares
+                shares.pop(part, None)
+                if share > 0:
+                    shares[part] = min(share, 1.0)
+                    self._moved(stage)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         with self._lock:
+            state = self._stages.pop(stage, None)  # it may begin again, in another wave
             if seconds is None:
-                seconds = time.monotonic() - self._began.get(stage, time.monotonic())
-            for known in (self._total, self._done, self._began, self._shares):  # it may begin again, in another wave
-                known.pop(stage, None)
+                seconds = 0.0 if state is None else time.monotonic() - state.began
             self._write(f"{stage}: {one_line(summary)} in {seconds:.1f} s\n")
 
     def warn(self, message: str) -> None:
@@ -70,24 +87,18 @@ class Lines:
         """Nothing: nobody waits before a log for what takes seconds."""
 
     def close(self) -> None:
-        """Nothing more will be told of stages: what is printed from now on stands by itself."""
+        """Show no more of the stages: what is printed from now on stands by itself."""
 
     def _moved(self, stage: str) -> None:
-        if stage not in self._total:
-            return  # it has ended
-        if time.monotonic() - self._said.get(stage, 0.0) >= self.interval:
-            self._said[stage] = time.monotonic()
+        state, now = self._stages[stage], time.monotonic()
+        if now - state.written >= self.interval:
+            state.written = now
             self._show(stage)
 
-    def _percent(self, stage: str) -> int | None:
-        """How much of a stage is done where that is known of parts that are being made, in per cent."""
-        shares, total = self._shares.get(stage), self._total[stage]
-        return int(100 * min(self._done[stage] + sum(shares.values()), total) / total) if shares and total else None
-
     def _show(self, stage: str) -> None:
-        percent = self._percent(stage)
-        within = "" if percent is None else f", {percent} %"
-        self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}{within}\n")
+        state = self._stages[stage]
+        within = f", {state.percent} %" if state.percent else ""
+        self._write(f"{stage}: {state.done} of {state.parts}{within}\n")
 
     def _write(self, text: str) -> None:
         # Nobody listens any more, or a signal speaks while its own thread does: the run matters, not its progress.
@@ -131,7 +142,7 @@ class TerminalBars(Lines):
         self._closed.set()
         with self._lock:
             self._what = ""
-            self._total.clear()
+            self._stages.clear()
             self._draw()
 
     def _show(self, stage: str) -> None:
@@ -159,28 +170,27 @@ class TerminalBars(Lines):
 
     def _line(self, columns: int) -> str:
         """What is at work, in at most so many columns."""
-        if not self._total and not self._what:
+        if not self._stages and not self._what:
             return ""
         minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
         clock = f"{minutes}:{seconds:02d}"
-        if not self._total:
+        if not self._stages:
             return f"{clock}  {self._what}"[:columns]
-        latest = sorted(self._total, key=lambda stage: self._said.get(stage, 0.0))[-2:]
-        for stages in ([stage for stage in self._total if stage in latest], latest[-1:]):
+        latest = sorted(self._stages, key=lambda stage: self._stages[stage].written)[-2:]
+        for stages in ([stage for stage in self._stages if stage in latest], latest[-1:]):
             counts = {stage: self._counts(stage) for stage in stages}
-            taken = len(clock) + sum(4 + len(stage) + len(count) for stage, count in counts.items())
-            width = min(self._width, (columns - taken) // max(len(stages), 1))
+            used = len(clock) + sum(4 + len(stage) + len(count) for stage, count in counts.items())
+            width = min(self._width, (columns - used) // max(len(stages), 1))
             if width >= self._shortest:
                 return "  ".join([clock, *(f"{stage} {self._bar(stage, width)} {counts[stage]}" for stage in stages)])
         return f"{clock}  {latest[-1]} {counts[latest[-1]]}"[:columns]
 
     def _counts(self, stage: str) -> str:
-        percent = self._percent(stage)
-        return f"{self._done[stage]}/{self._total[stage]}" + ("" if percent is None else f" {percent}%")
+        state = self._stages[stage]
+        return f"{state.done}/{state.parts}" + (f" {state.percent}%" if state.percent else "")
 
     def _bar(self, stage: str, width: int) -> str:
-        total, made = self._total[stage], self._done[stage] + sum(self._shares.get(stage, {}).values())
-        filled = int(width * min(made, total) / max(total, 1))
+        filled = int(width * self._stages[stage].finished / max(self._stages[stage].parts, 1))
         return "█" * filled + "·" * (width - filled)
 
 

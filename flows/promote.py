@@ -11,12 +11,10 @@ from pydantic import JsonValue
 from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound
 from indexmill.store.folder import FolderReader
-from indexmill.store.layout import blob_path
-from indexmill.store.manifest import Manifest
 from storage import refs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
-from storage.publish import check_whole
+from storage.publish import check_whole, read_manifest
 
 __all__ = ["Promoted", "promote", "remove_alias"]
 
@@ -46,8 +44,7 @@ def promote(store: FolderStore, version: int, alias: str, *, note: str = "", clo
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:
         ref = refs.read(store, version)
-        where = f"{store.url}/{blob_path(ref.manifest)}, the manifest of version {version}"
-        check_whole(store, Manifest.from_bytes(store.get_blob(ref.manifest), where))
+        check_whole(store, read_manifest(store, ref.manifest))
         before = refs.pointed(store, alias)
         if before != version:
             refs.promote(store, alias, version, timestamp(clock()), note)

@@ -49,65 +49,44 @@ class SharedQuota:
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
         """Wait for a call's turn; see `Quota`."""
-        here = AT_WORK.get(self.run)
-        if here is not None:
-            return await here.reserve(model, input_tokens, output_tokens, stage=self.stage)
         return await self._ticket("reserve", model, input_tokens, output_tokens)
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         """Set the cost of a batch aside; see `Quota`."""
-        here = AT_WORK.get(self.run)
-        if here is not None:
-            return await here.set_aside(model, input_tokens, output_tokens, stage=self.stage)
         return await self._ticket("set_aside", model, input_tokens, output_tokens)
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         """Settle a call; see `Quota`."""
-        here = AT_WORK.get(self.run)
-        if here is not None:
-            await here.settle(ticket, input_tokens, output_tokens)
-        else:
-            await self._ask("settle", ticket=ticket, tokens=[int(input_tokens), int(output_tokens)])
+        await self._call("settle", ticket=ticket, input_tokens=int(input_tokens), output_tokens=int(output_tokens))
 
     async def hold(self, prompt: str) -> None:
         """Wait until nobody else asks a prompt; see `Quota`."""
-        here = AT_WORK.get(self.run)
-        if here is not None:
-            await here.hold(prompt)
-        else:
-            await self._ask("hold", prompt=prompt)
+        await self._call("hold", prompt=prompt)
 
     async def release(self, prompt: str) -> None:
         """Let others ask a prompt; see `Quota`."""
-        here = AT_WORK.get(self.run)
-        if here is not None:
-            await here.release(prompt)
-        else:
-            await self._ask("release", prompt=prompt)
+        await self._call("release", prompt=prompt)
 
     async def pause(self, seconds: float) -> None:
         """Pause all calls; see `Quota`."""
-        here = AT_WORK.get(self.run)
-        if here is not None:
-            await here.pause(seconds)
-        else:
-            await self._ask("pause", seconds=float(seconds))
+        await self._call("pause", seconds=float(seconds))
 
     async def ended(self) -> None:
         """Wait for the end of the asking; see `Quota`."""
+        await self._call("ended")
+
+    async def _ticket(self, method: str, model: str, input_tokens: int, output_tokens: int) -> str:
+        tokens = {"input_tokens": int(input_tokens), "output_tokens": int(output_tokens)}
+        return str(await self._call(method, model=model, stage=self.stage, **tokens))
+
+    async def _call(self, method: str, **arguments: Any) -> Any:
+        """Call a method of the run's LocalQuota, here or where the scheduler is."""
         here = AT_WORK.get(self.run)
         if here is not None:
-            await here.ended()
-        else:
-            await self._ask("ended")
-
-    async def _ticket(self, do: str, model: str, *tokens: int) -> str:
-        return str(await self._ask(do, stage=self.stage, model=model, tokens=[int(number) for number in tokens]))
-
-    async def _ask(self, do: str, **words: Any) -> Any:
+            return await getattr(here, method)(**arguments)
         from flows.quota_client import client_of
 
-        return await client_of(self.run, self.address, self.security).ask(do, **words)
+        return await client_of(self.run, self.address, self.security).ask(method, **arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a worker hands on to a process of its own, which is no worker, knows the way."""

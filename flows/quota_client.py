@@ -68,19 +68,19 @@ class QuotaClient:
         self._comm: Comm | None = None
         self._reader: asyncio.Task[None] | None = None
 
-    async def ask(self, do: str, **words: Any) -> Any:
-        """Ask the server to do something. Raises what it raised there, IndexmillError where it cannot be reached."""
+    async def ask(self, method: str, **arguments: Any) -> Any:
+        """Call a method of the run's quota. Raises what it raised there, IndexmillError where it cannot be reached."""
         broken: OSError | None = None
         for _ in range(_ATTEMPTS):
             try:
-                return await self._asked({"do": do, **words})
+                return await self._request({"do": method, **arguments})
             except OSError as error:
                 broken = error
         raise IndexmillError(
             f"the quota of the run cannot be reached at {self._address}: {broken}; run the build again"
         ) from broken
 
-    async def _asked(self, message: dict[str, Any]) -> Any:
+    async def _request(self, message: dict[str, Any]) -> Any:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:

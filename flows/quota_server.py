@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class ClusterQuota:
                 f"the Dask scheduler at {self._address} cannot keep the quota of the language model: start it where "
                 f"this version of indexmill is installed, as its workers are ({type(error).__name__}: {error})"
             ) from error
-        self._call(lambda here: here.resume(), "resume")
+        self._call("resume")
 
     def of(self, stage: str) -> Quota:
         """What a stage's workers are given."""
@@ -59,33 +60,32 @@ class ClusterQuota:
 
     def spent(self) -> Mapping[str, Spent]:
         """What was spent until now, by stage; nothing where the scheduler is gone."""
-        found = self._call(lambda here: _told(here.spent()), "spent") or {}
-        return {stage: Spent(**numbers) for stage, numbers in found.items()}
+        return {stage: Spent(**numbers) for stage, numbers in (self._call("spent") or {}).items()}
 
     def end(self) -> None:
         """Start no further call, on any worker."""
-        self._call(lambda here: here.end(), "end")
+        self._call("end")
 
-    def _call(self, at_home: Callable[[LocalQuota], Any], do: str) -> Any:
-        """Do something with the quota where it is; None where that is gone."""
+    def _call(self, method: str) -> Any:
+        """Call a method of the quota where it is; None where that is gone."""
         here = AT_WORK.get(self._run)
         if here is not None:
-            return at_home(here)
+            return _plain(getattr(here, method)())
         with contextlib.suppress(OSError, IndexmillError, ValueError, RuntimeError):  # gone, or the client is closed
-            return self._client.sync(self._ask_once, do, callback_timeout=_ANSWER)
+            return self._client.sync(self._ask_once, method, callback_timeout=_ANSWER)
         return None
 
-    async def _ask_once(self, do: str) -> Any:
-        asking = QuotaClient(self._run, self._address, self._client.security.get_connection_args("client"))
+    async def _ask_once(self, method: str) -> Any:
+        connection = QuotaClient(self._run, self._address, self._client.security.get_connection_args("client"))
         try:
-            return await asking.ask(do)
+            return await connection.ask(method)
         finally:
-            asking.close()
+            connection.close()
 
 
-def _told(spent: Mapping[str, Spent]) -> dict[str, dict[str, float]]:
-    """What was spent, as it crosses a connection."""
-    return {stage: asdict(numbers) for stage, numbers in spent.items()}
+def _plain(result: Any) -> Any:
+    """The result of a method of LocalQuota as it crosses a connection: what was spent as plain numbers, by stage."""
+    return {stage: asdict(spent) for stage, spent in result.items()} if isinstance(result, dict) else result
 
 
 class _QuotaServer(SchedulerPlugin):
@@ -136,6 +136,10 @@ class _QuotaServer(SchedulerPlugin):
         return Status.dont_reply
 
 
+_METHODS = frozenset({"reserve", "set_aside", "settle", "hold", "release", "pause", "ended", "spent", "end", "resume"})
+"""The methods of LocalQuota that may be called through a connection."""
+
+
 class _Caller:
     """One connection as the server sees it. Its messages are answered as they can be, each by its number."""
 
@@ -177,31 +181,27 @@ class _Caller:
     def _forget(self, number: int, _: asyncio.Task[None]) -> None:
         self._asked.pop(number, None)
 
-    async def _do(self, number: int, do: str, **words: Any) -> Any:
+    async def _do(self, number: int, do: str, **arguments: Any) -> Any:
+        if do not in _METHODS:
+            raise ValueError(f"no method of a quota: {do}")
         if do in ("reserve", "set_aside"):
-            get = self._quota.reserve if do == "reserve" else self._quota.set_aside
-            ticket = await get(words["model"], *words["tokens"], stage=words["stage"], owner=self._owner)
+            ticket = await getattr(self._quota, do)(**arguments, owner=self._owner)
             self._tickets[number] = ticket
             return f"{number}/{ticket}"
         if do == "settle":
-            asked, _, ticket = words["ticket"].partition("/")
-            if self._tickets.get(int(asked)) == ticket:  # or it is of an earlier connection
+            asked, _, arguments["ticket"] = arguments["ticket"].partition("/")
+            if self._tickets.get(int(asked)) == arguments["ticket"]:  # or it is of an earlier connection
                 del self._tickets[int(asked)]
-            return await self._quota.settle(ticket, *words["tokens"])
-        if do == "hold":
-            await self._quota.hold(words["prompt"], owner=self._owner)
-            self._held[words["prompt"]] = number
-            return None
         if do == "release":
-            self._held.pop(words["prompt"], None)
-            return await self._quota.release(words["prompt"], owner=self._owner)
-        if do == "pause":
-            return await self._quota.pause(words["seconds"])
-        if do == "ended":
-            return await self._quota.ended()
-        if do == "spent":
-            return _told(self._quota.spent())
-        return self._quota.end() if do == "end" else self._quota.resume()
+            self._held.pop(arguments["prompt"], None)
+        if do in ("hold", "release"):
+            arguments["owner"] = self._owner
+        result = getattr(self._quota, do)(**arguments)
+        if inspect.isawaitable(result):
+            result = await result
+        if do == "hold":
+            self._held[arguments["prompt"]] = number
+        return _plain(result)
 
     def _withdraw(self, number: int) -> None:
         """The call, or the prompt, that a message asked for is not wanted any more; its answer may be on its way."""

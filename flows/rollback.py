@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from flows.operation import operation
 from indexmill.errors import SnapshotNotFound
-from indexmill.store.layout import blob_path
-from indexmill.store.manifest import Hold, Manifest
+from indexmill.store.manifest import Hold
 from storage import holds, refs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
 from storage.processes import this_user
-from storage.publish import check_whole, publish
+from storage.publish import check_whole, publish, read_manifest
 
 __all__ = ["Resumed", "RolledBack", "resume", "roll_back"]
 
@@ -61,8 +60,7 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
         newest, served = refs.newest(store), refs.standing(store)
         if newest is None:
             raise SnapshotNotFound(f"there is no index yet in {store.url}: run `indexmill build`")
-        where = f"{store.url}/{blob_path(found.manifest)}, the manifest of version {target}"
-        manifest = Manifest.from_bytes(store.get_blob(found.manifest), where)
+        manifest = read_manifest(store, found.manifest)
         check_whole(store, manifest)
         run.lease.check()
         created = timestamp(clock())

@@ -23,7 +23,7 @@ from storage.clock import Clock, timestamp
 from storage.folder import init_store
 from storage.lineage import Lineage
 from storage.protocol import Store
-from storage.publish import publish
+from storage.publish import publish, read_manifest
 from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.part_runner import Parent
 from tasks.core.report import Progress
@@ -34,10 +34,12 @@ from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
 
 __all__ = [
+    "COSTS",
+    "BuildOptions",
     "OpenRun",
-    "Options",
     "Order",
     "Outcome",
+    "PlanOptions",
     "Publish",
     "backfill_inline",
     "build_inline",
@@ -47,20 +49,28 @@ __all__ = [
     "run_stages",
 ]
 
+COSTS = ("vectors_made", "llm_calls", "llm_tokens")
+"""What a ref says that its version cost."""
+
 Publish = Callable[[Manifest], None]
 """Publishes a manifest on the way, and lets the build go on from it."""
 
 
-class Options(TypedDict, total=False):
-    """What a build may be told beside its configuration.
+class PlanOptions(TypedDict, total=False):
+    """What a build or a plan may be told beside its configuration.
 
     cold: make every part again. allow_shrink: publish although documents have gone. retry_refused: ask language models
-    again what they refused or answered badly. note: kept with the version. approved: the plan that the build must keep.
+    again what they refused or answered badly.
     """
 
     cold: bool
     allow_shrink: bool
     retry_refused: bool
+
+
+class BuildOptions(PlanOptions, total=False):
+    """What a build may be told besides. note: kept with the version. approved: the plan that the build must keep."""
+
     note: str
     clock: Clock
     approved: Approved | None
@@ -159,7 +169,7 @@ class OpenRun:
                 record.store.put_blob(manifest.to_bytes())  # what was damaged is whole again
             ref = served
         else:
-            cost = {name: build.report.total(name) - self._spent[name] for name in _COSTS}
+            cost = {name: build.report.total(name) - self._spent[name] for name in COSTS}
             version, created = parent.version if parent else None, timestamp(self._clock())
             ref = publish(record.store, record.lease, manifest, version, created=created, cost=cost, note=self._note)
             self._spent.update(cost)
@@ -168,12 +178,14 @@ class OpenRun:
         return ref
 
 
-_COSTS = ("vectors_made", "llm_calls", "llm_tokens")
-
-
 @contextlib.contextmanager
 def open_run(
-    command: str, configuration: Configuration, executor: Executor, *, progress: Progress, **options: Unpack[Options]
+    command: str,
+    configuration: Configuration,
+    executor: Executor,
+    *,
+    progress: Progress,
+    **options: Unpack[BuildOptions],
 ) -> Iterator[OpenRun]:
     """Hold the lease of a configuration's store and keep the run's record for the length of the block.
 
@@ -231,7 +243,7 @@ class Order:
     progress: Progress
     dask: str | None = None
     waves: Waves | None = None
-    options: Options = field(default_factory=Options)
+    options: BuildOptions = field(default_factory=BuildOptions)
     interrupt: Interrupt = field(default_factory=Interrupt)
     outcome: Outcome | None = None
     failure: BaseException | None = None
@@ -243,7 +255,7 @@ class Order:
         return self.run.record.run_id if self.run is not None else str(self.configuration.store)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[OpenRun]:
+    def open(self) -> Iterator[OpenRun]:
         """The run, its preflight done; blocks in the first share it. Raises what `open_run` and `preflight` raise."""
         if self.run is not None:
             yield self.run
@@ -262,7 +274,7 @@ def run_stages(
     stages: Callable[[Build, Publish], Manifest],
     *,
     progress: Progress,
-    **options: Unpack[Options],
+    **options: Unpack[BuildOptions],
 ) -> Outcome:
     """Bring a store up to date with its corpus; `stages` runs the steps, and may publish versions on the way."""
     with open_run(command, configuration, executor, progress=progress, **options) as run:
@@ -275,19 +287,19 @@ def run_build(
     stages: Callable[[Build], Manifest],
     *,
     progress: Progress,
-    **options: Unpack[Options],
+    **options: Unpack[BuildOptions],
 ) -> Outcome:
     """As `run_stages`, for steps that publish nothing on the way."""
     return run_stages("build", configuration, executor, lambda build, _: stages(build), progress=progress, **options)
 
 
-def build_inline(configuration: Configuration, *, progress: Progress, **options: Unpack[Options]) -> Outcome:
+def build_inline(configuration: Configuration, *, progress: Progress, **options: Unpack[BuildOptions]) -> Outcome:
     """A build in this process alone, stage after stage, without Prefect or Dask: for tests and debugging."""
     return run_build(configuration, InlineExecutor(), Build.run, progress=progress, **options)
 
 
 def backfill_inline(
-    configuration: Configuration, waves: Waves, *, progress: Progress, **options: Unpack[Options]
+    configuration: Configuration, waves: Waves, *, progress: Progress, **options: Unpack[BuildOptions]
 ) -> Outcome:
     """A backfill in this process alone, as `build_inline`."""
 
@@ -311,7 +323,7 @@ def parent_of(store: Store, progress: Progress) -> Parent | None:
         return None
     ref = refs.standing(store) or newest
     try:
-        manifest = Manifest.from_bytes(store.get_blob(ref.manifest), f"{store.url}, version {ref.version}")
+        manifest = read_manifest(store, ref.manifest)
         return Parent(newest.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
     except CorruptBlob as error:
         # Nothing of it can be reused; what is made again restores the blobs that are the same.

@@ -8,7 +8,6 @@ which the machine slept one run makes up for all that were missed.
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import FrameType
 
+from flows.interrupt import handling_signals
 from indexmill.errors import BadInput
 from storage.clock import Clock
 
@@ -55,7 +55,8 @@ def serve(
     """
     due = next_run(cron, timezone, clock())
     tell(f"next run at {due:%Y-%m-%d %H:%M %Z}")
-    with _Stop() as stop:
+    stop = _Stop()
+    with handling_signals(stop):
         while not stop.came.wait(look):
             if clock() < due.timestamp():
                 due = min(due, next_run(cron, timezone, clock()))  # the clock was set back
@@ -72,14 +73,6 @@ class _Stop:
     def __init__(self) -> None:
         self.came = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> _Stop:
-        self._before = {number: signal.signal(number, self) for number in (signal.SIGTERM, signal.SIGINT)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.came.set()

@@ -49,7 +49,7 @@ def _locked_folder(place: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
-            lock = _opened(folder)
+            lock = _open_folder(folder)
         except FileNotFoundError:  # while it was empty another process took it for an abandoned one
             continue
         try:
@@ -83,12 +83,12 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    lock = _opened(folder)
+    lock = _open_folder(folder)
     try:
         if os.fstat(lock).st_uid != os.geteuid():
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_at(lock, folder):
+        if not _leads_to(lock, folder):
             return
         if _owner_is_gone(folder):
             _remove(folder)
@@ -123,12 +123,12 @@ def _remove(folder: Path) -> None:
         folder.rmdir()
 
 
-def _opened(folder: Path) -> int:
+def _open_folder(folder: Path) -> int:
     """A descriptor of a folder; raises OSError for anything else, a link included."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
-def _is_at(descriptor: int, folder: Path) -> bool:
+def _leads_to(descriptor: int, folder: Path) -> bool:
     """Whether a path still leads to the folder that was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), folder.lstat())

@@ -141,7 +141,7 @@ class PrivateServer:
         return False
 
 
-_of_this_process: PrivateServer | None = None
+_server: PrivateServer | None = None
 _lock = threading.Lock()
 
 
@@ -153,12 +153,12 @@ def private_prefect(llm: LlmSettings | None = None, warn: Callable[[str], None] 
     runs, serves later blocks too, and ends with the process: Prefect sends events behind a flow's back until then.
     llm: whose key the server is not given. warn: told where the server dies and is started again.
     """
-    global _of_this_process
+    global _server
     with _lock:
-        if _of_this_process is None or not _of_this_process.running:
-            _of_this_process = PrivateServer(llm, warn)
-            atexit.register(_of_this_process.close)
-        server = _of_this_process
+        if _server is None or not _server.running:
+            _server = PrivateServer(llm, warn)
+            atexit.register(_server.close)
+        server = _server
     environment = {**server.environment, **_without_proxy(_HOST)}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
@@ -201,7 +201,7 @@ _Application = Callable[
 ]
 
 
-class _Guarded:
+class _PasswordGuard:
     """A web application (ASGI) that answers nothing without the password: Prefect would tell everybody how it is."""
 
     def __init__(self, application: _Application, password: str) -> None:
@@ -214,7 +214,7 @@ class _Guarded:
         receive: Callable[[], Awaitable[_Message]],
         send: Callable[[_Message], Awaitable[None]],
     ) -> None:
-        if scope["type"] == "lifespan" or self._knows(scope):
+        if scope["type"] == "lifespan" or self._has_password(scope):
             await self._application(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -222,7 +222,7 @@ class _Guarded:
             await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body"})
 
-    def _knows(self, scope: _Message) -> bool:
+    def _has_password(self, scope: _Message) -> bool:
         return any(
             name == b"authorization" and hmac.compare_digest(value, self._expected) for name, value in scope["headers"]
         )
@@ -247,7 +247,7 @@ def _serve(descriptor: int) -> None:
     from prefect.server.api.server import create_app
 
     with socket.socket(fileno=descriptor) as listening:
-        uvicorn.Server(uvicorn.Config(_Guarded(create_app(ephemeral=True), password), log_level="error")).run(
+        uvicorn.Server(uvicorn.Config(_PasswordGuard(create_app(ephemeral=True), password), log_level="error")).run(
             [listening]
         )
 

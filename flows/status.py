@@ -1,21 +1,20 @@
-"""How fresh the index is: what a monitor asks every few minutes, told from the store's records alone.
+"""How fresh the index is, from the store's records alone: for monitors that ask every few minutes.
 
-What is served is as fresh as the last run that held it against the corpus and ended well, whether it published that or
-found nothing to do. Its age counts from the start of that run, when the corpus was read. A candidate that was published
-by hand is as old as the run that built it, and a version that was gone back to as old as the runs that it came from.
-Where a build was refused, or a person took the index back, the state says so at any age.
+The published index is as fresh as the last successful run that compared it with the corpus, whether that run published
+it or found nothing to do. Its age counts from the start of that run, when the corpus was read. A candidate that was
+published by hand is as old as the run that built it; after a rollback, the version is as old as the runs it came from.
+If a build was refused or the index was rolled back, the state says so at any age.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import batch_name
-from indexmill.store.manifest import Hold, Ref
+from indexmill.store.manifest import Hold, Ref, Removal
 from storage import batches, holds, lease, refs, runs
 from storage.clock import from_timestamp
 from storage.folder import FolderStore
@@ -117,13 +116,6 @@ class Status:
     batches: tuple[Pending, ...]
     problems: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The status as one JSON object."""
-        return dataclasses.asdict(self) | {
-            "batches": [dataclasses.asdict(one) for one in self.batches],
-            "problems": list(self.problems),
-        }
-
 
 def read_status(store: FolderStore, now: float, max_age: float | None = None) -> Status:
     """The state of a store at a time, seconds since the epoch; `max_age` in seconds, any age for None."""
@@ -133,18 +125,19 @@ def read_status(store: FolderStore, now: float, max_age: float | None = None) ->
     ahead = [run for run in known if _age(run.started, now) < -MARGIN]
     past = [run for run in known if run not in ahead]
     successes = _successes(past)
-    of_served = _of_served(successes, history, newest)
-    read_at, success = of_served[-1] if of_served else (None, None)
+    of_current = _of_current(successes, history, newest)
+    read_at, success = of_current[-1] if of_current else (None, None)
     age = None if read_at is None else max(0.0, _age(read_at, now))
     holding = lease.holding(store)
-    held = None if holding is None or holding.released else _at_work(holding, now)
-    unended = held is not None and not any(run.run_id == held.run and run.end is not None for run in known)
-    zombie = held if held is not None and held.ended is not None and unended else None
+    holder = None if holding is None or holding.released else _at_work(holding, now)
+    unended = holder is not None and not any(run.run_id == holder.run and run.end is not None for run in known)
+    zombie = holder if holder is not None and holder.ended is not None and unended else None
     hold = holds.standing(store)
-    stale = list(_staleness(newest is not None, age, max_age))
+    stale = _staleness(newest is not None, age, max_age)
     refused = _refused(past, successes[-1][0] if successes else "")
-    candidate = refused if history and _waits(refused, history[-1]) else None
+    candidate = refused if history and _is_publishable(refused, history[-1]) else None
     back = _rollback(past, newest, read_at)
+    withdrawn = refs.removals(store).get(history[-1].version) if history else None
     state = _state(newest is not None, hold, back, candidate, refused, stale)
     return Status(
         state=state,
@@ -154,25 +147,20 @@ def read_status(store: FolderStore, now: float, max_age: float | None = None) ->
         version=None if newest is None else _version(newest, now),
         success=None if success is None else _last_run(success, now),
         last=_last_run((past or known)[-1], now) if known else None,
-        running=held if held is not None and held.ended is None else None,
+        running=holder if holder is not None and holder.ended is None else None,
         zombie=zombie,
         hold=None if hold is None else str(hold),
         candidate=None if candidate is None else candidate.run_id,
         stand_ins={} if success is None else _stand_ins(success),
         aliases=FolderReader(store.root).aliases(),
         batches=tuple(
-            Pending(batch, state, round(max(0.0, now - kept.modified), 3))
+            Pending(batch, state, round(max(0.0, now - file.modified), 3))
             for batch, state in batches.open_states(store).items()
-            if (kept := store.stat(batch_name(batch, "asked"))) is not None
+            if (file := store.stat(batch_name(batch, "asked"))) is not None
         ),
         problems=(
-            *stale,
-            *_of_withdrawn(store, history),
-            *_of_refusal(refused),
-            *_of_rollback(back, newest),
-            *_of_clocks(ahead),
-            *_of_zombie(zombie),
-            *_of_hold(hold),
+            *([] if stale is None else [stale]),
+            *_problems(withdrawn, refused, back, newest, ahead, zombie, hold),
         ),
     )
 
@@ -183,7 +171,7 @@ def _state(
     back: Run | None,
     candidate: Run | None,
     refused: Run | None,
-    stale: Sequence[str],
+    stale: str | None,
 ) -> State:
     if not published:
         return "unpublished"
@@ -193,7 +181,7 @@ def _state(
         return "rolled-back"
     if refused is not None:
         return "refused" if candidate is None else "candidate-waiting"
-    return "stale" if stale else "fresh"
+    return "fresh" if stale is None else "stale"
 
 
 def _version(ref: Ref, now: float) -> Version:
@@ -201,27 +189,27 @@ def _version(ref: Ref, now: float) -> Version:
 
 
 def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
-    """The runs that brought the index up to date, each after when the corpus was read that it did so with; by that."""
+    """The runs that brought the index up to date, each with the time its corpus was read, in the order of these."""
     started = {run.run_id: run.started for run in known}
-    found: list[tuple[str, Run]] = []
+    successes: list[tuple[str, Run]] = []
     for run in known:
         if run.state not in _ENDED_WELL:
             continue
         if run.start.command in _READ_THE_CORPUS:
-            found.append((run.started, run))
+            successes.append((run.started, run))
         elif run.state == "published" and (built := run.start.details.get("candidate")) in started:
-            found.append((started[str(built)], run))
-    return sorted(found, key=lambda one: (one[0], one[1].started))
+            successes.append((started[str(built)], run))
+    return sorted(successes, key=lambda success: (success[0], success[1].started))
 
 
-def _of_served(
+def _of_current(
     successes: Sequence[tuple[str, Run]], history: Sequence[Ref], newest: Ref | None
 ) -> list[tuple[str, Run]]:
-    """Those that did so with what is served now."""
+    """The successes whose manifest is the one that is served now."""
     if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
-    return [one for one in successes if one[1].version and manifests.get(one[1].version) == newest.manifest]
+    return [(at, run) for at, run in successes if run.version and manifests.get(run.version) == newest.manifest]
 
 
 def _refused(known: Sequence[Run], read_at: str) -> Run | None:
@@ -230,7 +218,7 @@ def _refused(known: Sequence[Run], read_at: str) -> Run | None:
     return refused[-1] if refused and refused[-1].started > read_at else None
 
 
-def _waits(refused: Run | None, newest: Ref) -> bool:
+def _is_publishable(refused: Run | None, newest: Ref) -> bool:
     """Whether the candidate of a refused build can still be published."""
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
@@ -244,57 +232,52 @@ def _rollback(known: Sequence[Run], newest: Ref | None, read_at: str | None) -> 
 
 
 def _stand_ins(success: Run) -> dict[str, dict[str, int]]:
-    report = success.end.report if success.end is not None else {}
-    found: Any = report.get("stand_ins", {})
-    return dict(found)
+    stand_ins: Any = success.end.report.get("stand_ins", {}) if success.end is not None else {}
+    return dict(stand_ins)
 
 
-def _staleness(published: bool, age: float | None, max_age: float | None) -> Iterable[str]:
+def _staleness(published: bool, age: float | None, max_age: float | None) -> str | None:
+    """Why the index is not fresh, as far as its age tells."""
     if not published:
-        yield "no version was published yet: run `indexmill build`"
-    elif max_age is not None and age is None:
-        yield "no run is known to have held the index against the corpus: run `indexmill build`"
-    elif max_age is not None and age is not None and age > max_age:
+        return "no version was published yet: run `indexmill build`"
+    if max_age is None:
+        return None
+    if age is None:
+        return "no run is known to have held the index against the corpus: run `indexmill build`"
+    if age > max_age:
         spent = f"the index was last held against the corpus {duration_text(age)} ago"
-        yield f"{spent}, and --max-age is {duration_text(max_age)}"
+        return f"{spent}, and --max-age is {duration_text(max_age)}"
+    return None
 
 
-def _of_hold(hold: Hold | None) -> Iterable[str]:
-    if hold is not None:
-        yield f"{hold}; `indexmill resume` lets builds go on"
-
-
-def _of_refusal(refused: Run | None) -> Iterable[str]:
+def _problems(
+    withdrawn: Removal | None,
+    refused: Run | None,
+    back: Run | None,
+    newest: Ref | None,
+    ahead: Sequence[Run],
+    zombie: AtWork | None,
+    hold: Hold | None,
+) -> Iterator[str]:
+    if withdrawn is not None:
+        yield f"{withdrawn}; the version before is served: run `indexmill build`"
     if refused is not None:
         why = refused.end.error if refused.end is not None else None
         yield f"the last build, run {refused.run_id}, was refused: {(why or '').partition('. ')[0]}"
-
-
-def _of_withdrawn(store: FolderStore, history: Sequence[Ref]) -> Iterable[str]:
-    last = refs.removals(store).get(history[-1].version) if history else None
-    if last is not None:
-        yield f"{last}; the version before is served: run `indexmill build`"
-
-
-def _of_rollback(back: Run | None, newest: Ref | None) -> Iterable[str]:
     if back is not None and newest is not None:
         yield (
             f"version {newest.version} went back to version {back.start.details.get('version')}, by run {back.run_id}: "
             "no build has held it against the corpus since"
         )
-
-
-def _of_clocks(ahead: list[Run]) -> Iterable[str]:
     if ahead:
         yield (
             f"run {ahead[-1].run_id} began at {ahead[-1].started}, which is yet to come, and does not count: a clock "
             "is wrong, here or where it ran"
         )
-
-
-def _of_zombie(zombie: AtWork | None) -> Iterable[str]:
     if zombie is not None:
         yield f"run {zombie.run} never ended: {zombie.ended}; the next run takes over, nothing is lost"
+    if hold is not None:
+        yield f"{hold}; `indexmill resume` lets builds go on"
 
 
 def _at_work(holding: Holding, now: float) -> AtWork:

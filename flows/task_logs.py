@@ -12,10 +12,10 @@ from prefect.exceptions import MissingContextError
 from indexmill.text.printable import one_line
 from tasks.core.report import Progress
 
-__all__ = ["Logged"]
+__all__ = ["LoggingProgress"]
 
 
-class Logged:
+class LoggingProgress:
     """Tells a progress what it is told, and logs the ends of stages, warnings and notes in the run at hand."""
 
     def __init__(self, progress: Progress) -> None:

@@ -24,7 +24,7 @@ from storage import deletions, lineage, refs
 from storage.lease import Lease
 from storage.protocol import Store
 
-__all__ = ["check_whole", "describe", "publish"]
+__all__ = ["check_whole", "describe", "publish", "read_manifest"]
 
 
 def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], digest: str) -> Artifact:
@@ -44,6 +44,11 @@ def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], 
     except (ValueError, OSError) as error:
         raise StoreError(f"{path}, the artifact {name!r}, is not a Parquet table: {error}") from error
     return Artifact(name=name, kind=kind, digest=digest, bytes=size, rows=rows, schema=describe_table(schema))
+
+
+def read_manifest(store: Store, digest: str) -> Manifest:
+    """The manifest with this digest; raises CorruptBlob where it is missing or damaged."""
+    return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}, a manifest")
 
 
 def check_whole(store: Store, manifest: Manifest) -> None:

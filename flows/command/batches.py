@@ -6,94 +6,78 @@ from typing import Any
 
 import click
 
-from flows.command.shared import blank, configured
+from flows.command.shared import configuration_of, print_result, store_of, table_of
+from flows.operation import operation
 from indexmill.command.options import Options, common
+from indexmill.errors import BadInput
+from indexmill.models.openai_batches import OpenAiBatches
+from indexmill.models.openai_llm import open_llm
 from indexmill.text.printable import one_line
-from indexmill.text.table import table
+from storage import batches
+from storage.batches import Batch
 
 __all__ = ["command"]
 
-_COLUMNS = ("id", "state", "questions", "stage", "model", "started", "endpoint", "batch_id")
+_COLUMNS = {name: name for name in ("id", "state", "questions", "stage", "model", "started", "endpoint", "batch_id")}
 
 
 @click.command("batches")
-@click.option("--cancel", metavar="ID", help="End this one at the endpoint; what it has answered is kept.")
-@click.option("--give-up", metavar="ID", help="Drop this one here: what it brings is lost, and may be paid again.")
+@click.option("--cancel", metavar="ID", help="End this batch at the endpoint; the answers it has given are kept.")
+@click.option("--give-up", metavar="ID", help="Drop this batch here: its answers are lost, and may be paid for again.")
 @common
 def command(options: Options, cancel: str | None, give_up: str | None) -> None:
-    """The batches that are not collected yet: questions that `backfill` with llm.batch has sent to an endpoint.
+    """List the batches that `backfill` with llm.batch sent to an endpoint and that are not collected yet.
 
-    The next run that asks a language model waits for those that it needs, and keeps what the others have brought. One
-    that is cancelled ends within minutes with the answers so far; the next run keeps these and asks the rest directly.
-    One that its endpoint does not know any more has to be given up. Exit codes: 0 done; 2 there is no such batch, or
-    its endpoint cannot be asked with these settings; 5 another run is at work and waits for what was to be given up.
+    The next run that asks a language model waits for the batches it needs, and keeps the answers of the others. A
+    cancelled batch ends within minutes with the answers so far; the next run keeps them and asks the rest directly.
+    Give up a batch that its endpoint no longer knows.
+
+    Exit codes: 0 done; 2 there is no such batch, or its endpoint cannot be asked with these settings; 5 another run is
+    at work and waits for the batch to be given up.
     """
-    from indexmill.errors import BadInput
-    from storage import batches
-    from storage.folder import open_store
-
     if cancel is not None and give_up is not None:
         raise BadInput("--cancel and --give-up are two ways to end a batch: give one of them")
-    store = open_store(options.store_path())
-    if give_up is not None:
-        _give_up(options, give_up)
-        return
-    begun = batches.begun(store)
     if cancel is not None:
-        chosen = [batch for batch in begun if batch.id == cancel]
-        if not chosen or chosen[0].started is None:
-            raise BadInput(f"{cancel} is no batch at an endpoint: `indexmill batches` lists those that are")
-        _cancel(options, chosen[0])
-        return
-    rows: list[dict[str, Any]] = [
-        {
-            "id": batch.id,
-            "state": batch.state,
-            "questions": len(batch.asked.questions),
-            "stage": batch.asked.stage,
-            "model": batch.asked.model,
-            "started": batch.started.created if batch.started else None,
-            "endpoint": batch.asked.endpoint,
-            "batch_id": batch.started.batch_id if batch.started else None,
-            "run": batch.asked.run_id,
-        }
-        for batch in begun
-    ]
-    if options.json:
-        options.print_json({"batches": rows})
-    elif rows:
-        click.echo(table(_COLUMNS, [[blank(row[name]) for name in _COLUMNS] for row in rows]))
+        _cancel(options, cancel)
+    elif give_up is not None:
+        _give_up(options, give_up)
     else:
-        click.echo("no batch is at an endpoint")
+        rows = [_row(batch) for batch in batches.begun(store_of(options))]
+        lines = [table_of(_COLUMNS, rows) if rows else "no batch is at an endpoint"]
+        print_result(options, {"batches": rows}, lines)
 
 
-def _cancel(options: Options, batch: Any) -> None:
-    from indexmill.errors import BadInput
-    from indexmill.models.openai_batches import OpenAiBatches
-    from indexmill.models.openai_llm import open_llm
+def _row(batch: Batch) -> dict[str, Any]:
+    return {
+        "id": batch.id,
+        "state": batch.state,
+        "questions": len(batch.asked.questions),
+        "stage": batch.asked.stage,
+        "model": batch.asked.model,
+        "started": batch.started.created if batch.started else None,
+        "endpoint": batch.asked.endpoint,
+        "batch_id": batch.started.batch_id if batch.started else None,
+        "run": batch.asked.run_id,
+    }
 
-    endpoint = OpenAiBatches(open_llm(configured(options).llm))
+
+def _cancel(options: Options, name: str) -> None:
+    batch = next((batch for batch in batches.begun(store_of(options)) if batch.id == name), None)
+    if batch is None or batch.started is None:
+        raise BadInput(f"{name} is no batch at an endpoint: `indexmill batches` lists those that are")
+    endpoint = OpenAiBatches(open_llm(configuration_of(options).llm))
     if endpoint.where != batch.asked.endpoint:
         raise BadInput(f"{batch}: llm.base_url is that of {endpoint.where}")
     shown = endpoint.cancel(batch.started.batch_id)
     status = "unknown" if shown is None else shown.status
-    if options.json:
-        options.print_json({"id": batch.id, "batch_id": batch.started.batch_id, "status": status})
-    else:
-        click.echo(one_line(f"{batch}: {status}"))
+    result = {"id": batch.id, "batch_id": batch.started.batch_id, "status": status}
+    print_result(options, result, [one_line(f"{batch}: {status}")])
 
 
-def _give_up(options: Options, batch: str) -> None:
-    from flows.operation import operation
-    from indexmill.errors import BadInput
-    from storage import batches
-    from storage.folder import open_store
-
-    with operation(open_store(options.store_path()), "batches", details={"give_up": batch}) as run:
-        if not batches.give_up(run.store, batch):
-            raise BadInput(f"there is no batch {batch}: `indexmill batches` lists those that there are")
+def _give_up(options: Options, name: str) -> None:
+    with operation(store_of(options), "batches", details={"give_up": name}) as run:
+        if not batches.give_up(run.store, name):
+            raise BadInput(f"there is no batch {name}: `indexmill batches` lists those that there are")
         run.done = True
-    if options.json:
-        options.print_json({"id": batch, "status": "given-up"})
-    else:
-        click.echo(f"batch {batch} is given up; what is left of it at its endpoint has to be deleted there")
+    line = f"batch {name} is given up; what is left of it at its endpoint has to be deleted there"
+    print_result(options, {"id": name, "status": "given-up"}, [line])

@@ -2,133 +2,90 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.command.shared import budget_of, budgeted, configured, progress_of, quality_lines
+from flows import local
+from flows.command.shared import FILE, build_options, make_progress, print_result, quality_lines, run_options
+from flows.plan import make_plan, read_plan
+from flows.run import Outcome, PlanOptions
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
+from schemas.config import Configuration
+from tasks.pipeline.plan.plan import Approved
 
-if TYPE_CHECKING:
-    from flows.run import Outcome
-
-__all__ = ["command", "tell"]
+__all__ = ["command", "outcome_lines"]
 
 
 @click.command("build")
-@click.option("--cold", is_flag=True, help="Make every part again; the ledger alone is kept.")
-@click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, when a row is refused.")
-@click.option(
-    "--allow-shrink",
-    is_flag=True,
-    help="Publish although documents have gone: more than gates.max_shrink, all, or those of a silent source.",
-)
-@budgeted
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
-@click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT.")
+@build_options
+@run_options
 @click.option(
     "--plan",
     "plan_file",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Refuse (exit 3) where corpus, settings or index are not those of this plan: see `indexmill plan -o`.",
+    type=FILE,
+    help="Refuse (exit 3) if corpus, settings or index differ from those of this plan: see `indexmill plan -o`.",
 )
 @click.option(
-    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit 4) where the plan is likely to cost more than this."
+    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit 4) if the plan is likely to cost more than this."
 )
-@click.option("--note", default="", help="A remark kept with the version.")
 @common
 def command(
     options: Options,
-    cold: bool,
-    strict: bool,
-    allow_shrink: bool,
-    retry_refused: bool,
-    budget_tokens: int | None,
-    budget_cost: float | None,
-    workers: int | None,
+    configuration: Configuration,
+    how: PlanOptions,
     dask: str | None,
+    note: str,
     plan_file: Path | None,
     max_cost: float | None,
-    note: str,
 ) -> None:
     """Bring the index up to date with the corpus and publish it as the next version.
 
-    Only what the corpus changed is computed; a build that was interrupted goes on where it stopped. --max-cost holds
-    the plan against a sum before anything is made; --budget-tokens and --budget-cost, or llm.budget, hold what is spent
-    against one at every call: when it is reached what was asked is kept, and the next build goes on. Exit codes: 0
-    published or nothing to do, 1 an error of the program, 2 bad input or configuration, 3 refused by a gate, 4 budget
-    reached, 5 another run holds the lease, 6 the disk is full: free some space, and the next build goes on; 130
-    interrupted.
+    Only what the corpus changed is computed, and a build that was interrupted continues where it stopped. --max-cost
+    limits what the plan may cost, before anything is made. --budget-tokens and --budget-cost, or llm.budget, limit what
+    is spent, at every call; when the budget is reached, the answers so far are kept, and the next build continues.
+
+    Exit codes: 0 published or nothing to do, 1 an error of the program, 2 bad input or configuration, 3 refused by a
+    gate, 4 budget reached, 5 another run holds the lease, 6 the disk is full (free some space, and the next build
+    continues), 130 interrupted.
     """
-    run: dict[str, Any] = {"strict": True} if strict else {}
-    if workers is not None:
-        run["workers"] = workers
-    configuration = configured(options, {"run": run, **budget_of(budget_tokens, budget_cost)})
-    progress = progress_of()
-    progress.doing("looking at the corpus")
-
+    progress = make_progress()
     progress.doing("starting")
-    from flows.local import build_under_prefect
-
-    approved = None
-    if plan_file is not None or max_cost is not None:
-        from flows.plan import make_plan, read_plan
-        from tasks.pipeline.plan.plan import Approved
-
-        plan = (
-            read_plan(plan_file)
-            if plan_file is not None
-            else make_plan(
-                configuration,
-                progress=progress,
-                cold=cold,
-                allow_shrink=allow_shrink,
-                retry_refused=retry_refused,
-            )
-        )
-        approved = Approved(plan, max_cost)
-    outcome = build_under_prefect(
-        configuration,
-        progress=progress,
-        cold=cold,
-        allow_shrink=allow_shrink,
-        retry_refused=retry_refused,
-        dask=dask,
-        note=note,
-        approved=approved,
+    plan = None
+    if plan_file is not None:
+        plan = read_plan(plan_file)
+    elif max_cost is not None:
+        plan = make_plan(configuration, progress=progress, **how)
+    approved = None if plan is None else Approved(plan, max_cost)
+    outcome = local.build_under_prefect(
+        configuration, progress=progress, dask=dask, note=note, approved=approved, **how
     )
-    tell(options, outcome)
+    print_result(options, outcome, outcome_lines(outcome))
 
 
-def tell(options: Options, outcome: Outcome) -> None:
-    """How a build ended, for people or for scripts."""
-    if options.json:
-        options.print_json(dataclasses.asdict(outcome))
-        return
+def outcome_lines(outcome: Outcome) -> Iterator[str]:
+    """How a build ended, for people."""
     if outcome.published:
-        held = f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}"
-        click.echo(f"published version {outcome.version}: {held}")
+        size = f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}"
+        yield f"published version {outcome.version}: {size}"
     else:
-        click.echo(f"nothing to do: version {outcome.version} is up to date")
-    click.echo(
+        yield f"nothing to do: version {outcome.version} is up to date"
+    yield (
         f"parts: {outcome.parts_made} made, {outcome.parts_reused} reused; vectors: {outcome.vectors_made} made, "
         f"{outcome.vectors_reused} reused; {outcome.seconds:.1f} s"
     )
     if outcome.llm_calls or outcome.llm_ledger:
-        asked = f"{counted(outcome.llm_calls, 'call')}, {counted(outcome.llm_tokens, 'token')}"
-        click.echo(
-            f"language model: {asked}, cost {outcome.cost:.4f}; "
-            f"{counted(outcome.llm_ledger, 'answer was', 'answers were')} in the ledger"
+        yield (
+            f"language model: {counted(outcome.llm_calls, 'call')}, {counted(outcome.llm_tokens, 'token')}, "
+            f"cost {outcome.cost:.4f}; {counted(outcome.llm_ledger, 'answer was', 'answers were')} in the ledger"
         )
     if outcome.quality is not None:
-        for line in quality_lines(outcome.quality):
-            click.echo(line)
+        yield from quality_lines(outcome.quality)
     if outcome.quarantined:
-        click.echo(f"{counted(outcome.quarantined, 'row was', 'rows were')} refused: see `indexmill quarantine`")
+        yield f"{counted(outcome.quarantined, 'row was', 'rows were')} refused: see `indexmill quarantine`"
     if outcome.forgotten:
         gone = counted(outcome.forgotten, "document of the corpus is", "documents of the corpus are")
-        click.echo(f"{gone} forgotten, and left out")
+        yield f"{gone} forgotten, and left out"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import yaml
 
-from flows.command.shared import configured
+from flows.command.shared import configuration_of
 from indexmill.command.options import DEFAULT_STORE, Options, anchored, common
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_llm import open_llm
@@ -24,15 +24,15 @@ __all__ = ["command"]
 
 
 @click.command("config")
-@click.option("--changed", is_flag=True, help="Only the settings whose values differ from the defaults.")
+@click.option("--changed", is_flag=True, help="Print only the settings that differ from the defaults.")
 @common
 def command(options: Options, changed: bool) -> None:
     """Print every setting with its value and where it comes from: the file, an option, or the default.
 
-    Passwords in URLs are hidden. Of the language model's key it says whether there is one and where it was found, never
-    the key; nothing is asked of the model. Exit code 2 where the configuration is wrong.
+    Passwords in URLs are hidden. The language model's key is never printed, only whether there is one and where it was
+    found; no model is called. Exit code 2: the configuration is wrong.
     """
-    configuration = configured(options)
+    configuration = configuration_of(options)
     key, cautions = _key(configuration.llm)  # first, so that its text is known to `redacted`
     settings = _without_secrets(configuration.model_dump(mode="json"))
     path = options.configuration_path()
@@ -44,12 +44,12 @@ def command(options: Options, changed: bool) -> None:
         origins = {name: origins[name] for name in differing}
         settings = _only(settings, origins)
     if options.json:
-        told = {"file": None if path is None else str(path), "settings": settings, "from": origins}
-        options.print_json({**told, "key": key, "cautions": cautions})
+        file = None if path is None else str(path)
+        options.print_json({"file": file, "settings": settings, "from": origins, "key": key, "cautions": cautions})
         return
     rows = [[name, json.dumps(value, ensure_ascii=False), origins[name]] for name, value in _leaves(settings)]
     click.echo(table(["setting", "value", "from"], rows) if rows else "every setting has its default")
-    click.echo(printable(f"key of the language model: {_told(key)}"))
+    click.echo(printable(f"key of the language model: {_key_text(key)}"))
     for caution in cautions:
         click.echo(printable(f"warning: {caution}"), err=True)
 
@@ -70,7 +70,7 @@ def _key(llm: LlmSettings) -> tuple[dict[str, Any], list[str]]:
     return key, model.keys.cautions(model.base_url)
 
 
-def _told(key: Mapping[str, Any]) -> str:
+def _key_text(key: Mapping[str, Any]) -> str:
     if key["problem"]:
         return str(key["problem"])
     if key["found"]:

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from flows.command.shared import configured, progress_of
+from flows import local
+from flows.command.shared import (
+    configuration_of,
+    dask_option,
+    make_progress,
+    print_result,
+    store_of,
+    workers_option,
+)
+from flows.forget import forget
 from indexmill.command.options import Options, common
+from indexmill.errors import BadInput
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
-
-if TYPE_CHECKING:
-    from storage.forget import Forgetting, Search
+from storage.forget import Forgetting, Search
+from storage.forget import dry_run as rehearse
 
 __all__ = ["command"]
 
 
 @click.command("forget")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--no-build", is_flag=True, help="Publish nothing: only where the newest version is without them.")
-@click.option("--allow-shrink", is_flag=True, help="Of the build: see `indexmill build --help`.")
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes of the build; default: the cores.")
-@click.option("--dask", metavar="ADDRESS", help="Build on the Dask cluster whose scheduler is at tcp://HOST:PORT.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and touch nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask: for scripts.")
+@click.option("--no-build", is_flag=True, help="Publish nothing; refused if the newest version holds a document.")
+@click.option("--allow-shrink", is_flag=True, help="For the build: see `indexmill build --help`.")
+@workers_option
+@dask_option
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation: for scripts.")
 @common
 def command(
     options: Options,
@@ -38,37 +47,31 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Remove the documents with these ids for good, from every version and from all that was ever made of them.
+    """Remove the documents with these ids for good, from every version and from everything derived from them.
 
-    An ID is that of a document, never a version: old versions go with `indexmill gc`. What is to be withdrawn, removed
-    and left out is shown first, and asked about, unless --yes is given.
+    An ID names a document, never a version: `indexmill gc` removes old versions. The command shows what it will
+    withdraw and remove, and asks for confirmation unless --yes is given.
 
-    No later build takes them in again, also where the corpus still holds them; there is no way back. If the newest
-    version holds one, the configured corpus is built and published without them. Then every older version that holds
-    one is withdrawn, aliases move on to the newest version, and whatever could hold a trace is removed at once. What
-    was exported is out of reach, and listed.
+    This cannot be undone: no later build takes the documents in again, even if the corpus still holds them. If the
+    newest version holds one, the configured corpus is built and published without them. Then every older version that
+    holds one is withdrawn, aliases that point to it move to the newest version, and whatever could hold a trace is
+    removed at once. Exported copies are out of reach, and listed.
 
-    An id that no version holds is remembered all the same. A command that was interrupted is finished by running it
-    again. Exit codes are those of `indexmill build`; 2 also where a build is needed and no corpus is configured.
+    An id that no version holds is left out of later builds, too. If the command is interrupted, run it again to finish.
+    Exit codes are those of `indexmill build`; also 2 if a build is needed and no corpus is configured.
     """
-    from flows.forget import forget
-    from indexmill.errors import BadInput
-    from storage.folder import open_store
-    from storage.forget import Search
-    from storage.forget import dry_run as rehearse
-
     try:
         "".join(ids).encode("utf-8")
     except UnicodeEncodeError:
         raise BadInput("an id is not UTF-8, as every id of a document is; nothing was done") from None
-    store = open_store(options.store_path())
+    store = store_of(options)
     if dry_run:
         search = Search(store, ids)
         found = _counted(rehearse(store, search))
         lines, known = _planned(ids, search, found), frozenset(search.known)
-        _show(options, ids, known, found, lines, dry_run=True, build=search.newest_holds)
+        _print(options, ids, known, found, lines, dry_run=True, build=search.newest_holds)
         return
-    configuration = configured(options, {"run": {"workers": workers}} if workers is not None else {})
+    configuration = configuration_of(options, {"run": {"workers": workers}} if workers is not None else {})
     why_not = "--no-build is given" if no_build else "no corpus is configured" if configuration.corpus is None else ""
     if not yes:
         search = Search(store, ids)
@@ -76,19 +79,18 @@ def command(
             _ask(ids, _planned(ids, search, _counted(rehearse(store, search))))
 
     def build() -> None:
-        from flows.local import build_under_prefect
-
-        progress = progress_of()
+        progress = make_progress()
         try:
-            build_under_prefect(configuration, progress=progress, allow_shrink=allow_shrink, dask=dask)
+            local.build_under_prefect(configuration, progress=progress, allow_shrink=allow_shrink, dask=dask)
         except BaseException:
             progress.close()
             click.echo("the documents are left out from now on, but nothing was removed yet: run it again", err=True)
             raise
 
     record, known = forget(store, ids, build=None if why_not else build, why_not=why_not)
-    made = record.model_dump(mode="json")
-    _show(options, ids, known, made, _lines(ids, known, made, dry_run=False, build=False), dry_run=False, build=False)
+    removed = record.model_dump(mode="json")
+    lines = _lines(ids, known, removed, dry_run=False, build=False)
+    _print(options, ids, known, removed, lines, dry_run=False, build=False)
 
 
 def _counted(forgetting: Forgetting) -> dict[str, Any]:
@@ -117,8 +119,6 @@ def _planned(ids: Sequence[str], search: Search, found: Mapping[str, Any]) -> li
 
 def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
     """Show what would be done and go on where a person says yes; raises BadInput where nobody is there to say it."""
-    from indexmill.errors import BadInput
-
     click.echo("\n".join(lines), err=True)
     these = "this document" if len(ids) == 1 else f"these {len(ids)} documents"
     try:
@@ -132,7 +132,7 @@ def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
         click.get_current_context().exit(1)
 
 
-def _show(
+def _print(
     options: Options,
     ids: tuple[str, ...],
     known: frozenset[str],
@@ -142,12 +142,10 @@ def _show(
     dry_run: bool,
     build: bool,
 ) -> None:
-    if not options.json:
-        click.echo("\n".join(lines))
-        return
     unknown = [document_id for document_id in ids if document_id not in known]
-    told = {name: value for name, value in found.items() if name not in ("documents", "run_id", "created")}
-    options.print_json({"dry_run": dry_run, "build_needed": build, "documents": list(ids), "unknown": unknown, **told})
+    result = {"dry_run": dry_run, "build_needed": build, "documents": list(ids), "unknown": unknown}
+    result |= {name: value for name, value in found.items() if name not in ("documents", "run_id", "created")}
+    print_result(options, result, lines)
 
 
 def _lines(

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import click
 
+from flows.command.shared import print_result
 from indexmill.command.options import CONFIGURATION_FILE, Options, common
 from indexmill.errors import BadInput, DiskFull, StoreNotWritable
+from schemas.config.explained import explained_configuration
+from schemas.corpus import CorpusSettings
+from tasks.stages.ingest.sources import find
 
 __all__ = ["command"]
 
@@ -19,15 +23,13 @@ _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @common
 def command(options: Options, folder: Path) -> None:
-    """Write indexmill.yaml with every setting explained into FOLDER, and a small sample corpus.
+    """Write indexmill.yaml, with every setting explained, and a small sample corpus into FOLDER.
 
-    With --corpus there is no sample. What --corpus and --store name is written relative to the file where it lies
-    below FOLDER; a corpus that is not there is refused.
+    With --corpus no sample is written; a corpus that does not exist is refused. The file names the paths of --corpus
+    and --store relative to itself if they are below FOLDER.
     """
-    from schemas.config.explained import explained_configuration
-
     sample = not options.corpus
-    empty = _look_at(options.corpus)
+    empty = _empty_paths(options.corpus)
     corpus = ["corpus.jsonl"] if sample else [_from_file(path, folder) for path in options.corpus]
     store = _from_file(options.store_path(), folder) if options.store else "store"
     files = {CONFIGURATION_FILE: explained_configuration({"store": store, "corpus": {"paths": corpus}}).encode()}
@@ -50,22 +52,16 @@ def command(options: Options, folder: Path) -> None:
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
     for path in empty:
         click.echo(f"warning: no file of a corpus lies under {path} yet", err=True)
-    if options.json:
-        options.print_json({"folder": str(folder), "written": sorted(files)})
-        return
-    for name in sorted(files):
-        click.echo(f"wrote {folder / name}")
-    at = "" if folder == Path() else f"cd {folder} && "
-    click.echo(f"next: {at}indexmill build" + (', then indexmill query "..."' if sample else ""))
+    lines = [f"wrote {folder / name}" for name in sorted(files)]
+    change_folder = "" if folder == Path() else f"cd {folder} && "
+    lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))
+    print_result(options, {"folder": str(folder), "written": sorted(files)}, lines)
 
 
-def _look_at(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """The paths under which no file of a corpus lies; raises BadInput for one that is not there, as a build would."""
+def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
+    """The paths that hold no file of a corpus; raises BadInput for one that does not exist, as a build would."""
     if not corpus:
         return ()
-    from schemas.corpus import CorpusSettings
-    from tasks.stages.ingest.sources import find
-
     try:
         return find(CorpusSettings(paths=corpus), allow_none=True).empty
     except BadInput as error:
@@ -73,10 +69,10 @@ def _look_at(corpus: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _from_file(path: str, folder: Path) -> str:
-    """A path of the command line as the configuration file in ``folder`` has it.
+    """A path of the command line as the configuration file in ``folder`` writes it.
 
-    An absolute path, and one that begins at home, stays as it is. A relative one starts at the file where it lies below
-    the file's folder, and becomes absolute elsewhere.
+    An absolute path, or one that begins with ``~``, stays as it is. A relative path becomes relative to ``folder`` if
+    it is below that, and absolute otherwise.
     """
     if path.startswith("~") or os.path.isabs(path):  # noqa: PTH117 - a glob may be given, too
         return path

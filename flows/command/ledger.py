@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from flows.command.shared import progress_of
+from flows.command.shared import FILE, make_progress, print_result, store_of
+from flows.ledger import ExportReport, ImportReport, export_ledger, import_ledger
 from indexmill.command.options import Options, common, shared_options
+from indexmill.store.layout import ledger_prefixes
 from indexmill.text.counted import counted
 from indexmill.text.table import table
+from storage import ledger, refusals
 
 __all__ = ["command"]
 
@@ -20,23 +24,19 @@ _COLUMNS = ("model", "task", "answers", "input_tokens", "output_tokens", "bytes"
 @click.group("ledger")
 @shared_options
 def command() -> None:
-    """The answers of language models that were paid for: count them, hand them over, take them in.
+    """The ledger holds the answers of language models that were paid for: count, export or import them.
 
-    An answer is kept under the hash of all that shapes it: model, prompt, schema, parameters, texts. A build that asks
-    the same again finds it here and pays nothing. Neither `gc` nor `build --cold` touches it; `forget` removes what
-    comes from a forgotten document.
+    An answer is kept under the hash of everything that determines it: model, prompt, schema, parameters, texts. A build
+    that asks the same question again finds the answer here and pays nothing. Neither `gc` nor `build --cold` removes
+    answers; `forget` removes those that come from a forgotten document.
     """
 
 
-@command.command("stats", short_help="How many answers there are, and what they cost.")
+@command.command("stats", short_help="Count the answers and what they cost.")
 @common
 def stats(options: Options) -> None:
-    """How many answers there are, by model and task, what they cost in tokens, and how much room they take."""
-    from indexmill.store.layout import ledger_prefixes
-    from storage import ledger, refusals
-    from storage.folder import open_store
-
-    store, progress = open_store(options.store_path()), progress_of()
+    """Count the answers by model and task, with the tokens they cost and the bytes they take."""
+    store, progress = store_of(options), make_progress()
     progress.begin("stats", len(ledger_prefixes()))
     found, damaged, lost = ledger.stats(store, lambda: progress.advance("stats"))
     refused = sum(1 for _ in refusals.scan(store))
@@ -47,63 +47,58 @@ def stats(options: Options) -> None:
     totals = {name: sum(counts[name] for counts in found.values()) for name in _COLUMNS[2:]}
     progress.end("stats", f"{counted(totals['answers'], 'answer')}")
     totals["bytes"] += lost
-    if options.json:
-        options.print_json({**totals, "damaged": damaged, "refused": refused, "models": rows})
-        return
+    lines = ["no language model has answered anything yet"]
     if rows:
-        shown = [[row[name] for name in _COLUMNS] for row in rows]
-        click.echo(table(_COLUMNS, [*shown, ["all", "", *totals.values()]]))
-    else:
-        click.echo("no language model has answered anything yet")
+        cells = [[row[name] for name in _COLUMNS] for row in rows]
+        lines = [table(_COLUMNS, [*cells, ["all", "", *totals.values()]])]
     if damaged:
-        click.echo(f"damaged records: {damaged:,}; they count as none, and are replaced when they are asked for again")
+        lines.append(
+            f"damaged records: {damaged:,}; they count as none, and are replaced when they are asked for again"
+        )
     if refused:
-        click.echo(f"prompts without an answer: {refused:,}; `indexmill quarantine` lists them")
+        lines.append(f"prompts without an answer: {refused:,}; `indexmill quarantine` lists them")
+    print_result(options, {**totals, "damaged": damaged, "refused": refused, "models": rows}, lines)
 
 
 @command.command("export", short_help="Write all answers to a file.")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @common
 def export(options: Options, file: Path) -> None:
-    """Write all answers to FILE, JSON Lines, compressed where its name ends in .gz.
+    """Write all answers to FILE as JSON Lines, compressed if its name ends in .gz.
 
-    The file appears under its name once it is whole; one that exists is refused. It holds words of the corpus: the
+    The file appears under its name once it is complete; a file that exists is refused. It holds text of the corpus: the
     store keeps a record of the export, and `forget` lists it among the copies that are out of reach. A build may be at
-    work; what it is answered meanwhile may be missing.
+    work; answers that it receives meanwhile may be missing.
     """
-    from flows.ledger import export_ledger
-    from storage.folder import open_store
-
-    made = export_ledger(open_store(options.store_path()), file, progress=progress_of())
-    if options.json:
-        options.print_json(dataclasses.asdict(made))
-        return
-    click.echo(f"exported {counted(made.answers, 'answer')} to {made.path}: {counted(made.bytes, 'byte')}")
-    if made.damaged:
-        click.echo(f"left out: {counted(made.damaged, 'damaged record')}")
+    report = export_ledger(store_of(options), file, progress=make_progress())
+    print_result(options, report, _export_lines(report))
 
 
-@command.command("import", short_help="Take in the answers of a file.")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Read and count every line, and touch nothing.")
+def _export_lines(report: ExportReport) -> Iterator[str]:
+    yield f"exported {counted(report.answers, 'answer')} to {report.path}: {counted(report.bytes, 'byte')}"
+    if report.damaged:
+        yield f"left out: {counted(report.damaged, 'damaged record')}"
+
+
+@command.command("import", short_help="Add the answers of a file.")
+@click.argument("file", type=FILE)
+@click.option("--dry-run", is_flag=True, help="Read and count every line, and change nothing.")
 @common
-def take_in(options: Options, file: Path, dry_run: bool) -> None:
-    """Take in the answers of FILE, which `ledger export` wrote, here or for another store.
+def import_(options: Options, file: Path, dry_run: bool) -> None:
+    """Add the answers of FILE, which `ledger export` wrote from this store or another one.
 
-    An answer that the store has already stays. A line that is not exactly as it was exported is refused, counted, and
-    listed by `indexmill quarantine`; what comes from a forgotten document is left out. An answer that was taken in is
-    held against its schema again before a build uses it. Exit codes: 2 where no line is a record, 5 while a run is at
-    work.
+    Answers that the store already has are kept. A line that is not exactly as it was exported is refused, counted, and
+    listed by `indexmill quarantine`; answers that come from a forgotten document are left out. A build checks an
+    imported answer against its schema before it uses it. Exit codes: 2 no line is a record, 5 a run is at work.
     """
-    from flows.ledger import import_ledger
-    from storage.folder import open_store
+    report = import_ledger(store_of(options), file, progress=make_progress(), dry_run=dry_run)
+    reasons = dict(sorted(report.reasons.items()))
+    print_result(options, {**dataclasses.asdict(report), "reasons": reasons}, _import_lines(report, reasons))
 
-    done = import_ledger(open_store(options.store_path()), file, progress=progress_of(), dry_run=dry_run)
-    if options.json:
-        options.print_json({**dataclasses.asdict(done), "reasons": dict(sorted(done.reasons.items()))})
-        return
-    click.echo(f"answers {'to add' if dry_run else 'added'}: {done.added:,}; there already: {done.there:,}")
-    if done.forgotten:
-        click.echo(f"left out, from forgotten documents: {done.forgotten:,}")
-    for reason, count in sorted(done.reasons.items()):
-        click.echo(f"refused lines, {reason}: {count:,}")
+
+def _import_lines(report: ImportReport, reasons: dict[str, int]) -> Iterator[str]:
+    yield f"answers {'to add' if report.dry_run else 'added'}: {report.added:,}; there already: {report.there:,}"
+    if report.forgotten:
+        yield f"left out, from forgotten documents: {report.forgotten:,}"
+    for reason, count in reasons.items():
+        yield f"refused lines, {reason}: {count:,}"

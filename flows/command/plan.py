@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.command.shared import configured, progress_of
+from flows.command.shared import FILE, build_options, make_progress, print_result
+from flows.plan import make_plan, write_plan
+from flows.run import PlanOptions
 from indexmill.command.options import Options, common
+from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 from indexmill.text.table import table
-
-if TYPE_CHECKING:
-    from tasks.core.estimate import Range
-    from tasks.pipeline.plan.plan import Cost, Plan
+from schemas.config import Configuration
+from tasks.core.estimate import Range
+from tasks.pipeline.plan.plan import Approved, Cost, Plan, money
 
 __all__ = ["command"]
 
@@ -30,58 +31,28 @@ _CAUSES = {
 
 
 @click.command("plan")
-@click.option("--cold", is_flag=True, help="Plan a build that makes every part again.")
-@click.option("--strict", is_flag=True, help="Exit with 2 when a row is refused.")
-@click.option("--allow-shrink", is_flag=True, help="Plan although documents have gone: see `build`.")
-@click.option("--retry-refused", is_flag=True, help="Plan a build that asks again what language models refused.")
-@click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
+@build_options
 @click.option(
-    "--max-cost", type=click.FloatRange(min=0), help="Exit with 4 where the build is likely to cost more than this."
+    "--max-cost", type=click.FloatRange(min=0), help="Exit with 4 if the build is likely to cost more than this."
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the plan, for `build --plan FILE`.",
-)
+@click.option("-o", "--output", metavar="FILE", type=FILE, help="Write the plan to FILE, for `build --plan FILE`.")
 @common
 def command(
-    options: Options,
-    cold: bool,
-    strict: bool,
-    allow_shrink: bool,
-    retry_refused: bool,
-    workers: int | None,
-    max_cost: float | None,
-    output: Path | None,
+    options: Options, configuration: Configuration, how: PlanOptions, max_cost: float | None, output: Path | None
 ) -> None:
-    """Say what the next build would do: documents, parts and vectors to make and why, LLM calls, cost, bytes and time.
+    """Say what the next build would do with these options: documents, parts, vectors, LLM calls, cost, bytes and time.
 
-    Nothing in the store changes and no lease is taken: plan while a build is running, on a read-only store, or before
-    there is one. Exit codes are those that the build would end with before it makes anything: 2 bad input or
+    Nothing in the store changes and no lease is taken: you may plan while a build is running, on a read-only store, or
+    before there is a store. Exit codes are those that the build would end with before it makes anything: 2 bad input or
     configuration, 3 refused by a gate, 4 above --max-cost.
     """
-    run: dict[str, Any] = {"strict": True} if strict else {}
-    if workers is not None:
-        run["workers"] = workers
-    configuration = configured(options, {"run": run})
-    progress = progress_of()
+    progress = make_progress()
     progress.doing("starting")
-
-    from flows.plan import make_plan, write_plan
-    from tasks.pipeline.plan.plan import Approved
-
-    plan = make_plan(
-        configuration, progress=progress, cold=cold, allow_shrink=allow_shrink, retry_refused=retry_refused
-    )
+    plan = make_plan(configuration, progress=progress, **how)
     progress.close()
     if output is not None:
         write_plan(output, plan)
-    if options.json:
-        options.print_json(plan.to_json())
-    else:
-        click.echo("\n".join(_lines(plan)))
+    print_result(options, plan.to_json(), _lines(plan))
     Approved(plan, max_cost).check_cost()
 
 
@@ -135,9 +106,8 @@ def _time(plan: Plan) -> str:
     if plan.seconds is None:
         return "time: no past run to judge from"
     seconds = plan.seconds
-    runs = f"{len(seconds.runs)} run{'s' if seconds.runs[1:] else ''}"
-    told = f"time: {seconds.low:.0f} to {seconds.high:.0f} s, judged from {runs}"
-    return told + (f"; without {', '.join(seconds.unjudged)}, which no run has made" if seconds.unjudged else "")
+    estimate = f"time: {seconds.low:.0f} to {seconds.high:.0f} s, judged from {counted(len(seconds.runs), 'run')}"
+    return estimate + (f"; without {', '.join(seconds.unjudged)}, which no run has made" if seconds.unjudged else "")
 
 
 def _range(number: Range) -> str:
@@ -145,8 +115,6 @@ def _range(number: Range) -> str:
 
 
 def _cost(cost: Cost) -> str:
-    from tasks.pipeline.plan.plan import money
-
     bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
     if cost.expected is None or cost.likely is None or cost.low == cost.high:
         return f"{bounds} {cost.currency}"
@@ -157,8 +125,5 @@ def _cost(cost: Cost) -> str:
 
 
 def _size(number: Range) -> str:
-    def told(size: int) -> str:
-        return f"{size / 1e6:.1f} MB"
-
-    low, high = told(number.low), told(number.high)
+    low, high = (f"{size / 1e6:.1f} MB" for size in (number.low, number.high))
     return low if low == high else f"{low} to {high}"

@@ -4,45 +4,42 @@ from __future__ import annotations
 
 import click
 
-from flows.command.shared import blank
+from flows.command.shared import print_result, store_of, table_of
 from indexmill.command.options import Options, common
-from indexmill.text.table import table
+from storage import refusals
+from storage import runs as records
 
 __all__ = ["command"]
 
+_ROW = {"file": "file", "line": "line", "document_id": "document", "reason": "reason", "detail": "detail"}
+_PROMPT = {"key": "prompt", **{name: name for name in ("task", "model", "reason", "makes", "run_id")}}
+
 
 @click.command("quarantine")
-@click.option("--run", "run_id", metavar="ID", help="The run to look at; the last one by default.")
+@click.option("--run", "run_id", metavar="ID", help="Of this run; by default of the last one.")
 @common
 def command(options: Options, run_id: str | None) -> None:
-    """What was refused: rows by file, line, document and reason; prompts by key, task and reason.
+    """List what was refused: rows of the corpus, and prompts that no language model answered.
 
-    The rows are those of one run. The prompts are all that have no usable answer to this day, or those that the run of
-    --run gave up; they are asked again by `indexmill build --retry-refused`.
+    The rows are those that one run refused. The prompts are all that still have no usable answer, or with --run those
+    that this run gave up; `indexmill build --retry-refused` asks them again.
     """
-    from storage import refusals
-    from storage import runs as records
-    from storage.folder import open_store
-
-    store = open_store(options.store_path())
+    store = store_of(options)
     prompts = [
         {"key": name.rpartition("/")[2]}
-        | ({"reason": "damaged"} if one is None else one.model_dump(mode="json", exclude={"format", "key"}))
-        for name, one in refusals.scan(store)
-        if run_id is None or (one is not None and one.run_id == run_id)
+        | ({"reason": "damaged"} if refusal is None else refusal.model_dump(mode="json", exclude={"format", "key"}))
+        for name, refusal in refusals.scan(store)
+        if run_id is None or (refusal is not None and refusal.run_id == run_id)
     ]
-    run_id, rows = records.quarantine_of(store, run_id)
-    if options.json:
-        options.print_json({"run": run_id, "quarantined": rows.num_rows, "rows": rows.to_pylist(), "prompts": prompts})
-        return
-    if rows.num_rows:
-        columns = ("file", "line", "document_id", "reason", "detail")
-        listed = [[blank(row[name]) for name in columns] for row in rows.to_pylist()]
-        click.echo(table(["file", "line", "document", "reason", "detail"], listed))
+    run_id, refused = records.quarantine_of(store, run_id)
+    rows = refused.to_pylist()
+    lines = []
+    if rows:
+        lines.append(table_of(_ROW, rows))
     elif run_id is None:
-        click.echo("no run has read a corpus yet")
+        lines.append("no run has read a corpus yet")
     elif not prompts:
-        click.echo(f"run {run_id} refused nothing")
+        lines.append(f"run {run_id} refused nothing")
     if prompts:
-        names = ("key", "task", "model", "reason", "makes", "run_id")
-        click.echo(table(["prompt", *names[1:]], [[one.get(name, "") for name in names] for one in prompts]))
+        lines.append(table_of(_PROMPT, prompts))
+    print_result(options, {"run": run_id, "quarantined": len(rows), "rows": rows, "prompts": prompts}, lines)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from flows.command.shared import progress_of
+from flows.command.shared import make_progress, print_result
+from flows.repair import Repaired, repair
 from indexmill.command.options import Options, common, store_folder
 from indexmill.store.layout import is_digest
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
+from storage.copies import open_copy
+from storage.repair import Finding
 
-if TYPE_CHECKING:
-    from flows.repair import Repaired
-    from storage.repair import Finding
+__all__ = ["command"]
 
-__all__ = ["STILL_MISSING", "command"]
-
-STILL_MISSING = 7
-"""The exit code where something that a version needs is still to come: from a build, or from a copy."""
+_STILL_MISSING = 7
+"""The exit code if a build or a copy has still to bring something that a version needs."""
 
 _DAMAGE = {"missing": "is missing", "damaged": "is damaged", "unreadable": "cannot be read"}
 _MEANING = {
@@ -38,35 +37,39 @@ _MEANING = {
     "sources",
     metavar="FOLDER",
     multiple=True,
-    help="A copy of the store, or an exported snapshot, to restore from; may be given several times.",
+    help="A copy of the store, or an exported snapshot, to restore from; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and touch nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @common
 def command(options: Options, version: str | None, sources: tuple[str, ...], dry_run: bool) -> None:
-    """Find what is damaged or missing, restore it from copies, and remove the rest for a build to make again.
+    """Find what is damaged or missing, restore it from copies, and remove the rest so that a build makes it again.
 
-    Reads every blob that the versions need, or that VERSION does (a number, an alias or `newest`). A blob is taken from
-    whichever copy has its very bytes; damage in a copy is passed over. What no copy has is removed, so that `indexmill
-    build` makes again what the newest version needs, to the same bytes; a blob that is whole is never removed. Damaged
-    records of versions, aliases, holds and exports are restored from a copy of this very store.
+    Reads every blob that the versions need, or only those of VERSION (a number, an alias or `newest`). A damaged blob
+    is replaced by the same bytes from any copy; damage in a copy does no harm. What no copy has is removed: `indexmill
+    build` makes what the newest version needs again, to the same bytes. An undamaged blob is never removed. Damaged
+    records of versions, aliases, holds and exports are restored only from a copy of this same store.
 
-    Exit code 0: everything is whole. 7: something is still missing, or, with --dry-run, there is something to do; the
-    lines say whether a build makes it or only a copy has it. 5: a build is at work.
+    Exit codes: 0 everything is whole, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
+    something to do; the output says whether a build can make it or only a copy has it.
     """
-    from flows.repair import repair
-    from storage.copies import open_copy
-
     copies = [open_copy(Path(store_folder(source))) for source in sources]
     root = Path(options.store_path()).absolute()
-    done = repair(root, copies, version=version, dry_run=dry_run, progress=progress_of())
-    if options.json:
-        options.print_json(done.to_json())
-    else:
-        for finding in done.findings:
-            click.echo(one_line(_line(finding, dry_run)))
-        click.echo(_summary(done))
+    done = repair(root, copies, version=version, dry_run=dry_run, progress=make_progress())
+    print_result(options, done.to_json(), _lines(done))
     if not done.whole:
-        click.get_current_context().exit(STILL_MISSING)
+        click.get_current_context().exit(_STILL_MISSING)
+
+
+def _lines(done: Repaired) -> Iterator[str]:
+    for finding in done.findings:
+        yield one_line(_line(finding, done.dry_run))
+    summary = f"{counted(done.blobs, 'blob')} of {counted(len(done.versions), 'version')} read"
+    summary += f" ({counted(done.bytes, 'byte')}): "
+    if not done.findings:
+        yield f"{summary}whole"
+    else:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items()))
+        yield f"{summary}{counted(len(done.findings), 'problem')}, {counts}"
 
 
 def _line(finding: Finding, dry_run: bool) -> str:
@@ -79,12 +82,3 @@ def _line(finding: Finding, dry_run: bool) -> str:
     versions = ", ".join(map(str, finding.versions))
     where = f"version{'s' if len(finding.versions) > 1 else ''} {versions}: " if versions else ""
     return f"{where}{finding.what}, {finding.name}, {_DAMAGE[finding.damage]}: {done}"
-
-
-def _summary(done: Repaired) -> str:
-    blobs, versions = counted(done.blobs, "blob"), counted(len(done.versions), "version")
-    read = f"{blobs} of {versions} read ({counted(done.bytes, 'byte')})"
-    if not done.findings:
-        return f"{read}: whole"
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items()))
-    return f"{read}: {counted(len(done.findings), 'problem')}, {counts}"

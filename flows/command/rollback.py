@@ -6,6 +6,8 @@ import dataclasses
 
 import click
 
+from flows.command.shared import print_result, store_of, version_number
+from flows.rollback import roll_back
 from indexmill.command.options import Options, common
 
 __all__ = ["command"]
@@ -13,32 +15,25 @@ __all__ = ["command"]
 
 @click.command("rollback")
 @click.argument("version", metavar="VERSION")
-@click.option("--note", default="", help="Why; kept with the version and told to whoever tries to build.")
+@click.option("--note", default="", help="Why; kept with the version, and shown to anyone who tries to build.")
 @common
 def command(options: Options, version: str, note: str) -> None:
     """Make VERSION (a number, an alias or `newest`) the newest again and put the store on hold.
 
-    A new version with the manifest of that one is published: nothing is removed, readers that open the newest version
-    get its answers to the byte, and those that open an alias get what they got before (see `indexmill promote`).
+    A new version with the same manifest is published, and nothing is removed. Readers that open the newest version get
+    the answers of VERSION to the byte; readers that open an alias notice nothing (see `indexmill promote`).
 
-    While the store is on hold, `indexmill build` refuses with exit code 3: the next build would make of the corpus what
-    was just taken back. Mend the corpus or the settings, then `indexmill resume`.
+    While the store is on hold, `indexmill build` ends with exit code 3: it would bring back what the rollback has just
+    undone. Correct the corpus or the settings, then run `indexmill resume`.
 
-    Every file of the version is looked for first, with its length; `indexmill verify VERSION` reads every byte. Exit
-    code 5: a build is at work, stop it or wait. A rollback that was interrupted is finished by running it again.
+    Every file of the version must exist with its length; `indexmill verify VERSION` reads every byte. Exit code 5: a
+    build is at work; stop it or wait. If a rollback is interrupted, run it again to finish.
     """
-    from flows.rollback import roll_back
-    from indexmill.command.versions import version_of
-    from indexmill.store.folder import FolderReader
-    from storage.folder import open_store
-
-    store = open_store(options.store_path())
-    made = roll_back(store, version_of(FolderReader(store.root), version), note=note)
-    if options.json:
-        options.print_json({**dataclasses.asdict(made), "hold": made.hold.model_dump(mode="json")})
-        return
-    if made.published:
-        click.echo(f"published version {made.version}, which is version {made.target} again")
+    store = store_of(options)
+    done = roll_back(store, version_number(store, version), note=note)
+    if done.published:
+        line = f"published version {done.version}, which is version {done.target} again"
     else:
-        click.echo(f"nothing to publish: version {made.version}, the newest, is version {made.target} already")
-    click.echo("builds are on hold; `indexmill resume` lets them go on")
+        line = f"nothing to publish: version {done.version}, the newest, is version {done.target} already"
+    result = {**dataclasses.asdict(done), "hold": done.hold.model_dump(mode="json")}
+    print_result(options, result, [line, "builds are on hold; `indexmill resume` lets them go on"])

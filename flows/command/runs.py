@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
-from flows.command.shared import blank, quality_lines
+from flows.command.shared import print_result, quality_lines, store_of, table_of
 from indexmill.command.options import Options, common
 from indexmill.text.printable import printable
 from indexmill.text.table import table
+from storage import runs as records
 from storage.runs import Run
 
 __all__ = ["command"]
@@ -20,28 +21,18 @@ __all__ = ["command"]
 @click.argument("run_id", required=False)
 @common
 def command(options: Options, run_id: str | None) -> None:
-    """The runs of a store, or all about one of them: what each stage made and reused, and how it ended."""
-    from storage import runs as records
-    from storage.folder import open_store
-
-    store = open_store(options.store_path())
+    """List the runs of a store, or show one of them: how it ended, and what each stage made and reused."""
+    store = store_of(options)
     if run_id is not None:
-        found = _shown(records.read_run(store, run_id))
-        if options.json:
-            options.print_json(found)
-        else:
-            _print_run(found)
+        run = _summary(records.read_run(store, run_id))
+        print_result(options, run, _lines(run))
         return
-    listed = [_shown(run) for run in records.list_runs(store)]
-    if options.json:
-        options.print_json({"runs": listed})
-        return
-    names = ["run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined"]
-    click.echo(table(names, [[blank(run[name]) for name in names] for run in listed]))
+    summaries = [_summary(run) for run in records.list_runs(store)]
+    print_result(options, {"runs": summaries}, [table_of(_LISTED, summaries)])
 
 
-def _shown(run: Run) -> dict[str, Any]:
-    """A run as people and scripts read it: how it ended, and under their own names the entries of its report."""
+def _summary(run: Run) -> dict[str, Any]:
+    """How a run ended, with the entries of its report under their own names."""
     end = run.end
     return {
         "stages": {},
@@ -62,6 +53,10 @@ def _shown(run: Run) -> dict[str, Any]:
     }
 
 
+_LISTED = {
+    name: name for name in ("run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined")
+}
+
 _FACTS = (
     "run",
     "command",
@@ -74,6 +69,7 @@ _FACTS = (
     "ended",
     "seconds",
     "quarantined",
+    "error",
 )
 
 _COLUMNS = {
@@ -96,23 +92,22 @@ _COLUMNS = {
 _UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_ledger", "llm_tokens", "cost"})
 
 
-def _print_run(run: dict[str, Any]) -> None:
-    for name in (*_FACTS, "error"):
+def _lines(run: dict[str, Any]) -> Iterator[str]:
+    for name in _FACTS:
         if run[name] is not None:
-            click.echo(f"{name}: {printable(str(run[name]))}")
+            yield f"{name}: {printable(str(run[name]))}"
     if run.get("quality"):
-        for line in quality_lines(run["quality"]):
-            click.echo(line)
+        yield from quality_lines(run["quality"])
     stages, totals = run["stages"], run.get("totals", {})
     if stages:
         shown = [name for name in _COLUMNS if totals.get(name) or name not in _UNLESS_ZERO]
         in_order = sorted(stages.items(), key=lambda stage: stage[1].get("began_seconds", 0))
         rows = [[name, *_numbers(counts, shown)] for name, counts in in_order]
         rows.append(["total", *_numbers(totals, shown)])
-        click.echo(table(["stage", *(_COLUMNS[name] for name in shown)], rows))
+        yield table(["stage", *(_COLUMNS[name] for name in shown)], rows)
     if run["plan"]:
-        rows = [[name, _planned(both["planned"]), both["actual"]] for name, both in run["plan"].items()]
-        click.echo(table(["plan and outcome", "planned", "actual"], rows))
+        rows = [[name, _planned(figure["planned"]), figure["actual"]] for name, figure in run["plan"].items()]
+        yield table(["plan and outcome", "planned", "actual"], rows)
 
 
 def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[float]:
@@ -128,4 +123,4 @@ def _planned(value: Any) -> object:
     if isinstance(value, dict):
         low, high = value["low"], value["high"]
         return low if low == high else f"{low} to {high}"
-    return blank(value)
+    return "" if value is None else value

@@ -2,53 +2,130 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.progress import Lines, TerminalBars
 from indexmill.command.options import Options
+from indexmill.command.versions import version_of
+from indexmill.store.folder import FolderReader
 from indexmill.text.counted import counted
+from indexmill.text.table import table
 from schemas.config import Configuration, load_configuration
+from storage.folder import FolderStore, open_store
 
 if TYPE_CHECKING:
-    from flows.progress import Lines
+    from flows.run import PlanOptions
 
-__all__ = ["blank", "budget_of", "budgeted", "configured", "progress_of", "quality_lines"]
+__all__ = [
+    "FILE",
+    "build_options",
+    "configuration_of",
+    "dask_option",
+    "make_progress",
+    "print_result",
+    "quality_lines",
+    "run_options",
+    "store_of",
+    "table_of",
+    "version_number",
+    "workers_option",
+]
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+FILE = click.Path(dir_okay=False, path_type=Path)
+"""The type of a parameter that names a file."""
+
+_Command = Callable[..., Any]
+
+workers_option = click.option(
+    "--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: one for each core."
+)
+dask_option = click.option(
+    "--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT."
+)
+
+_BUILD_OPTIONS = (
+    click.option("--cold", is_flag=True, help="Make every part again; only the ledger is reused."),
+    click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, if a row is refused."),
+    click.option(
+        "--allow-shrink",
+        is_flag=True,
+        help="Go on even if documents have gone: more than gates.max_shrink, all, or those of a silent source.",
+    ),
+    click.option(
+        "--retry-refused", is_flag=True, help="Ask language models again what they refused or answered badly."
+    ),
+    workers_option,
+)
+
+_RUN_OPTIONS = (
+    dask_option,
+    click.option(
+        "--budget-tokens",
+        type=click.IntRange(min=0),
+        help="Exit with 4 before language models take more tokens than this; overrides llm.budget.tokens.",
+    ),
+    click.option(
+        "--budget-cost",
+        type=click.FloatRange(min=0),
+        help="Exit with 4 before language models cost more than this; overrides llm.budget.cost.",
+    ),
+    click.option("--note", default="", help="A remark that is kept with each version that is published."),
+)
 
 
-def budgeted(command: _Command) -> _Command:
-    """The options of commands that may ask language models."""
-    for option in (
-        click.option(
-            "--budget-cost",
-            type=click.FloatRange(min=0),
-            help="Exit with 4 before language models cost more than this; overrides llm.budget.cost.",
-        ),
-        click.option(
-            "--budget-tokens",
-            type=click.IntRange(min=0),
-            help="Exit with 4 before language models take more tokens than this; overrides llm.budget.tokens.",
-        ),
-        click.option(
-            "--retry-refused", is_flag=True, help="Ask language models again what they refused or answered badly."
-        ),
-    ):
+def build_options(command: _Command) -> _Command:
+    """Add the options of commands that plan or build.
+
+    The command is given what they say as `configuration` (Configuration) and `how` (PlanOptions).
+    """
+
+    @functools.wraps(command)
+    def with_configuration(
+        *,
+        cold: bool,
+        allow_shrink: bool,
+        retry_refused: bool,
+        strict: bool,
+        workers: int | None,
+        wave_shards: int | None = None,
+        budget_tokens: int | None = None,
+        budget_cost: float | None = None,
+        **others: Any,
+    ) -> None:
+        run = _given(strict=strict or None, workers=workers, wave_shards=wave_shards)
+        budget = _given(tokens=budget_tokens, cost=budget_cost)
+        overrides = {"run": run} | ({"llm": {"budget": budget}} if budget else {})
+        configuration = configuration_of(click.get_current_context().ensure_object(Options), overrides)
+        how: PlanOptions = {"cold": cold, "allow_shrink": allow_shrink, "retry_refused": retry_refused}
+        command(configuration=configuration, how=how, **others)
+
+    return _with_options(with_configuration, _BUILD_OPTIONS)
+
+
+def run_options(command: _Command) -> _Command:
+    """Add the options of commands that build: `dask`, `note`, and a budget that `build_options` takes."""
+    return _with_options(command, _RUN_OPTIONS)
+
+
+def _with_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    for option in reversed(options):
         command = option(command)
     return command
 
 
-def budget_of(tokens: int | None, cost: float | None) -> dict[str, Any]:
-    """The settings that the options of a budget override."""
-    given = {name: most for name, most in (("tokens", tokens), ("cost", cost)) if most is not None}
-    return {"llm": {"budget": given}} if given else {}
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def configured(options: Options, overrides: dict[str, Any] | None = None) -> Configuration:
-    """The configuration file with the command line laid over it."""
+def configuration_of(options: Options, overrides: Mapping[str, Any] | None = None) -> Configuration:
+    """The configuration file with the command line laid over it. overrides: settings, nested like the file."""
     overrides = dict(overrides or {})
     if options.corpus:
         overrides["corpus"] = {"paths": list(options.corpus)}
@@ -57,14 +134,38 @@ def configured(options: Options, overrides: dict[str, Any] | None = None) -> Con
     return load_configuration(options.configuration_path(), overrides)
 
 
-def progress_of() -> Lines:
-    """Bars on a terminal, plain lines elsewhere; they end with the command at work, before it says how it ended."""
-    from flows.progress import Lines, TerminalBars
+def store_of(options: Options) -> FolderStore:
+    """The store that the options or the configuration file name; raises SnapshotNotFound where it is not there."""
+    return open_store(options.store_path())
 
+
+def version_number(store: FolderStore, word: str) -> int:
+    """The version that a word means at this moment: a number, an alias or `newest`; raises SnapshotNotFound."""
+    return version_of(FolderReader(store.root), word)
+
+
+def make_progress() -> Lines:
+    """Bars on a terminal, plain lines elsewhere; they end with the command at work, before it says how it ended."""
     progress = TerminalBars() if sys.stderr.isatty() else Lines()
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(progress.close)
     return progress
+
+
+def print_result(options: Options, result: Any, lines: Iterable[str]) -> None:
+    """Print how a command ended: with --json `result`, a mapping or a dataclass, as one object; else `lines`."""
+    if options.json:
+        options.print_json(result if isinstance(result, Mapping) else dataclasses.asdict(result))
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def table_of(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Some columns of rows as a table, each under its title; nothing is shown for None."""
+    return table(
+        list(columns.values()), [["" if row.get(name) is None else row[name] for name in columns] for row in rows]
+    )
 
 
 def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
@@ -84,8 +185,3 @@ def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
             f"{quality['unanswerable']} of {counted(quality['questions'], 'question')} "
             f"{'has no other and was' if quality['unanswerable'] == 1 else 'have no other and were'} left out"
         )
-
-
-def blank(value: object) -> object:
-    """A value as a table shows it: nothing for None."""
-    return "" if value is None else value

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import click
 
+from flows.command.shared import print_result, store_of
 from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
 from indexmill.text.printable import printable
@@ -18,54 +20,45 @@ __all__ = ["command"]
     "--max-age",
     type=Duration(),
     metavar="TIME",
-    help="The age that is still fresh, such as 26h, 90m or 2d; any by default.",
+    help="Exit with 1 if the index is older than this, such as 26h, 90m or 2d; by default no age is too old.",
 )
 @common
 def command(options: Options, max_age: float | None) -> None:
-    """How fresh the index is: its newest version, the last runs, and who is at work.
+    """Say how fresh the index is: its newest version, the last runs, and who is at work.
 
-    Its age counts from the start of the last run that held what is served against the corpus, whether it published that
-    or found nothing to do. Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; and at any
-    age 3 where the last build was refused, 7 where its candidate waits for `indexmill publish`, 8 on hold, 9 rolled
-    back with no build since. What is wrong is also said on standard error.
+    The age counts from the start of the last run that compared the published index with the corpus, whether it
+    published a version or found nothing to do. Problems are also printed on standard error.
+
+    Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; whatever the age, 3 the last build
+    was refused, 7 its candidate waits for `indexmill publish`, 8 on hold, 9 rolled back with no build since.
     """
-    from storage.folder import open_store
-
-    found = read_status(open_store(options.store_path()), time.time(), max_age)
-    if options.json:
-        options.print_json(found.to_json())
-    else:
-        _print(found)
-    for problem in found.problems:
+    status = read_status(store_of(options), time.time(), max_age)
+    print_result(options, status, _lines(status))
+    for problem in status.problems:
         click.echo(printable(problem), err=True)
-    if not found.fresh:
-        click.get_current_context().exit(EXIT_CODES[found.state])
+    if not status.fresh:
+        click.get_current_context().exit(EXIT_CODES[status.state])
 
 
-def _print(found: Status) -> None:
-    newest, success, last = found.version, found.success, found.last
-    click.echo(f"state: {found.state}")
+def _lines(status: Status) -> Iterator[str]:
+    newest, success, last, running = status.version, status.success, status.last, status.running
+    yield f"state: {status.state}"
     if newest is not None:
-        click.echo(
-            f"newest version: {newest.version}, published {duration_text(newest.age_seconds)} ago by run {newest.run}"
-        )
-    if success is not None and found.age_seconds is not None:
-        claim = "up to date: with" if found.fresh else "not up to date: holds"
-        click.echo(
-            f"{claim} the corpus of {duration_text(found.age_seconds)} ago, by run {success.run} ({success.state})"
-        )
-    for stage, count in found.stand_ins.items():
-        click.echo(f"no language model wrote {count['stand_ins']:,} of {count['texts']:,} texts of {stage}")
+        yield f"newest version: {newest.version}, published {duration_text(newest.age_seconds)} ago by run {newest.run}"
+    if success is not None and status.age_seconds is not None:
+        claim = "up to date: with" if status.fresh else "not up to date: holds"
+        yield f"{claim} the corpus of {duration_text(status.age_seconds)} ago, by run {success.run} ({success.state})"
+    for stage, count in status.stand_ins.items():
+        yield f"no language model wrote {count['stand_ins']:,} of {count['texts']:,} texts of {stage}"
     if last is not None:
         code = "" if last.exit_code is None else f", exit code {last.exit_code}"
-        click.echo(f"last run: {last.run} ({last.command}): {last.state}{code}")
+        yield f"last run: {last.run} ({last.command}): {last.state}{code}"
         if last.error:
-            click.echo(f"  {printable(last.error)}")
-    at_work = found.running
-    click.echo(
-        "at work: nobody" if at_work is None else f"at work: run {at_work.run} ({at_work.holder}) since {at_work.since}"
+            yield f"  {printable(last.error)}"
+    yield (
+        "at work: nobody" if running is None else f"at work: run {running.run} ({running.holder}) since {running.since}"
     )
-    for batch in found.batches:
-        click.echo(f"batch {batch.id}: {batch.state}, for {duration_text(batch.age_seconds)}")
-    for alias, version in found.aliases.items():
-        click.echo(f"alias {alias}: version {version}")
+    for batch in status.batches:
+        yield f"batch {batch.id}: {batch.state}, for {duration_text(batch.age_seconds)}"
+    for alias, version in status.aliases.items():
+        yield f"alias {alias}: version {version}"

@@ -18,19 +18,21 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from flows.run import Outcome, backfill_inline, build_inline, run_build
+from flows.run import BuildOptions, Outcome, backfill_inline, run_build
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
 from storage import faults
-from tasks.core.report import Silent
+from tasks.core.executor import Executor, InlineExecutor
+from tasks.core.report import Progress, Silent
 from tasks.pipeline.backfill import Waves
 from tasks.pipeline.build import Build
 from tasks.stages.recognise import rules as recognise
+from tests.llm_server import LlmServer
 from tests.paths import ROOT
 
-__all__ = ["ROOT", "SMALL_TREE", "Ended", "Forks", "build", "settings"]
+__all__ = ["ROOT", "SMALL_TREE", "Ended", "Forks", "Warnings", "asking", "build", "settings"]
 
 _UNEXPECTED = 99
 
@@ -63,9 +65,37 @@ def settings(store: Path, *corpus: Path, **changes: dict[str, Any]) -> dict[str,
     return plain
 
 
-def build(chosen: dict[str, Any], *, cold: bool = False) -> Outcome:
-    """An inline build in this process."""
-    return build_inline(Configuration.model_validate(chosen), progress=Silent(), cold=cold)
+def asking(server: LlmServer, **more: Any) -> dict[str, Any]:
+    """The settings of a language model behind a server, whose key is in CANARY_KEY."""
+    return {
+        "backend": "openai",
+        "model": "tester",
+        "base_url": server.base_url,
+        "api_key_env": "CANARY_KEY",
+        **more,
+    }
+
+
+class Warnings(Silent):
+    """What a run warned of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def build(
+    chosen: dict[str, Any],
+    executor: Executor | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[BuildOptions],
+) -> Outcome:
+    """A build without Prefect, inline unless an executor is given."""
+    configuration = Configuration.model_validate(chosen)
+    return run_build(configuration, executor or InlineExecutor(), Build.run, progress=progress or Silent(), **options)
 
 
 class Forks:
@@ -181,13 +211,13 @@ def _build(order: dict[str, Any]) -> Outcome:
     if order["waves"] is not None:
         return backfill_inline(configuration, Waves(**order["waves"]), progress=Silent())
     if order["workers"] is None:
-        return build_inline(configuration, progress=Silent())
+        return build(order["settings"])
     from flows.cluster import open_cluster
     from flows.dask_executor import DaskExecutor
 
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(None, order["workers"], configuration.store))
-        return run_build(configuration, DaskExecutor(client), Build.run, progress=Silent())
+        return build(order["settings"], DaskExecutor(client))
 
 
 def _full_disk(at: int, crossed: list[str]) -> faults.Hook:

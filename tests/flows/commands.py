@@ -1,4 +1,4 @@
-"""The real command in a process of its own, and what it leaves behind."""
+"""The command: the real one in a process of its own, and what it leaves behind; or called in this process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-__all__ = ["Command", "command", "write_settings"]
+from indexmill.command import main
+
+__all__ = ["Command", "Run", "command", "write_settings"]
 
 _MARK = "INDEXMILL_TEST_MARK"
 
@@ -132,6 +135,29 @@ class Command:
         assert self.out.count("\n") == 1, self.out
         value: dict[str, Any] = json.loads(self.out)
         return value
+
+
+class Run:
+    """Runs the command in this process and keeps what it printed. last: arguments after those of each call."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *last: object) -> None:
+        self._capsys, self._last = capsys, last
+        self.out = self.err = ""
+
+    def __call__(self, *argv: object) -> int:
+        code = main([*map(str, argv), *map(str, self._last)])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def printed(self, *argv: object) -> tuple[int, str, str]:
+        """The exit code, and what was printed on standard output and standard error."""
+        return self(*argv), self.out, self.err
+
+    def json(self, *argv: object) -> Any:
+        """The one object of `--json`."""
+        assert self(*argv, "--json") == 0, self.err
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
 
 
 @contextlib.contextmanager

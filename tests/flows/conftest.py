@@ -3,15 +3,24 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flows.run import Outcome, build_inline
+from schemas.config import Configuration
+from storage.folder import FolderStore, open_store
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import settings
-from tests.flows.commands import command, write_settings
+from tests.flows.commands import Run, command, write_settings
+from tests.flows.expected import Expected
+from tests.flows.versions import Versions, make_versions
+from tests.llm_server import CANARY
+from tests.storage.quick import quick_folder
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +31,57 @@ def prefect_server() -> Iterator[None]:
 
     with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
         yield
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in memory. The key of `asking` is set."""
+    monkeypatch.setenv("CANARY_KEY", CANARY)
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    """A folder in memory for the tests of a module."""
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def versions(memory: Path) -> Versions:
+    """A store with two versions, which nobody writes to."""
+    return make_versions(memory)
+
+
+@pytest.fixture(scope="module")
+def expected(memory: Path) -> Expected:
+    """A corpus, and what an undisturbed build makes of it."""
+    return Expected.within(memory)
+
+
+@pytest.fixture
+def two_versions(versions: Versions) -> Iterator[FolderStore]:
+    """A copy of the store with two versions."""
+    with quick_folder() as folder:
+        yield open_store(shutil.copytree(versions.root, folder / "store"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command in this process, in a new current folder."""
+    monkeypatch.chdir(tmp_path)
+    return Run(capsys)
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`indexmill build` without a server and workers: for what does not depend on them."""
+
+    def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
+        return build_inline(configuration, **options)
+
+    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
 from flows.plan import make_plan
 from flows.run import Outcome, run_build
-from indexmill.command import main
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.models.llm_errors import LlmForbidden
 from indexmill.store.manifest import Manifest
@@ -27,41 +26,26 @@ from schemas.config import Configuration, load_configuration
 from storage import ledger, runs
 from storage.folder import init_store, open_store
 from storage.receipts import scan
-from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
-from tests.flows.children import settings
-from tests.flows.commands import write_settings
+from tests.flows.children import asking, build, settings
+from tests.flows.commands import Run, write_settings
 from tests.flows.elsewhere import cluster_elsewhere
 from tests.llm_server import CANARY, Faults, LlmServer
-from tests.storage.quick import quick_folder
 
 PRICES = {"tester": {"input_per_million": 1000.0, "output_per_million": 4000.0, "currency": "EUR"}}
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
-
-
-def chosen(store: Path, server: LlmServer, budget: dict[str, Any] | None = None, **llm: Any) -> dict[str, Any]:
+def chosen(store: Path, server: LlmServer, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     """The settings of a build whose tree has several layers, asking this server."""
-    asked = {"backend": "openai", "model": "tester", "base_url": server.base_url, "api_key_env": "CANARY_KEY"}
     plain = settings(
         store,
         write_corpus(store.parent / f"{store.name}.jsonl", documents(40)),
         families={"lsh_tree": {"smallest": 2, "largest": 4, "group": 4}},
-        llm={**asked, "timeout_seconds": 5.0, "concurrency": 4, "budget": budget or {}, **llm},
+        llm=asking(server, timeout_seconds=5.0, concurrency=4, budget=budget or {}),
     )
     return {**plain, "prices": PRICES}
-
-
-def build(plain: dict[str, Any], executor: Executor | None = None) -> Outcome:
-    configuration = Configuration.model_validate(plain)
-    return run_build(configuration, executor or InlineExecutor(), Build.run, progress=Silent())
 
 
 def together(build: Build) -> Manifest:
@@ -223,37 +207,28 @@ def test_a_budget_in_money_without_a_price_is_refused(quick: Path) -> None:
 
 
 def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
-    quick: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    quick: Path, run: Run, inline: None
 ) -> None:
-    def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
-        return run_build(configuration, InlineExecutor(), Build.run, **options)
-
-    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in words])
-        return code, *capsys.readouterr()
-
     with LlmServer() as server:
         plain = chosen(quick / "store", server)
         plain["families"]["lsh_tree"]["group"] = 512  # a layer is one part, which the budget cuts in two
         file = write_settings(quick / "i.yaml", plain)
-        code, _, err = run("build", "-c", file, "--budget-tokens", 7_000)
+        code, _, err = run.printed("build", "-c", file, "--budget-tokens", 7_000)
         assert code == 4
         assert "7,000 tokens" in err
         assert "Run it again and it goes on" in err
         assert "Traceback" not in err
         assert server.billed.tokens <= 7_000
-        code, out, err = run("build", "-c", file, "--budget-cost", 0.01)
+        code, out, err = run.printed("build", "-c", file, "--budget-cost", 0.01)
         assert (code, "0.01 EUR" in err) == (4, True)
-        code, out, err = run("build", "-c", file, "--json", "--max-cost", 1_000)
+        code, out, err = run.printed("build", "-c", file, "--json", "--max-cost", 1_000)
         told = json.loads(out)
         assert (code, told["published"], told["llm_ledger"] > 0) == (0, True, True)
         assert told["cost"] > 0
-        _, out, _ = run("runs", "--store", quick / "store", told["run"])
+        _, out, _ = run.printed("runs", "--store", quick / "store", told["run"])
         assert "from ledger" in out
         assert f"{told['cost']:.4f}".rstrip("0") in out
-        _, out, _ = run("runs", "--store", quick / "store", told["run"], "--json")
+        _, out, _ = run.printed("runs", "--store", quick / "store", told["run"], "--json")
         shown = json.loads(out)
         plan, totals = shown["plan"], shown["totals"]
         for name in ("llm_calls", "llm_tokens", "cost"):

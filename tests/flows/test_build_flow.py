@@ -26,7 +26,7 @@ from prefect.client.schemas.filters import (
 from prefect.logging.handlers import APILogHandler
 
 from flows import cancellation, deployed
-from flows.build import TaskRuns, in_flow
+from flows.build import TaskRuns, run_in_flow
 from flows.run import Order
 from indexmill.errors import GateRefused
 from schemas.config import Configuration
@@ -192,7 +192,7 @@ def test_a_flow_run_that_is_cancelled_ends_the_run(chosen: dict[str, Any], monke
     before = flow_runs()
     order = Order(Configuration.model_validate(chosen), Waiting())
     with pytest.raises(KeyboardInterrupt, match="a cancellation in Prefect"):
-        in_flow(order)
+        run_in_flow(order)
     cancelled = seen(before)
     assert cancelled.type == "CANCELLED"
     assert runs.list_runs(open_store(chosen["store"]))[-1].state == "interrupted"

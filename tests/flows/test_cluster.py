@@ -128,7 +128,7 @@ def test_an_interruption_is_one_also_where_the_cluster_then_fails_to_start(monke
 
     monkeypatch.setattr(cluster, "LocalCluster", Failing)
     with pytest.raises(KeyboardInterrupt):
-        cluster._started(1)
+        cluster._start_cluster(1)
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "as it begins", "while it starts"])
@@ -162,7 +162,7 @@ def test_a_cluster_that_is_interrupted_is_closed_or_never_begun(moment: str, mon
     monkeypatch.setattr(cluster, "LocalCluster", Slow)
     monkeypatch.setattr(threading.Thread, "start", start_and_be_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cluster._started(1)
+        cluster._start_cluster(1)
     monkeypatch.undo()
     if moment == "before it begins":
         start(threads[0])

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from flows.run import Outcome, run_build
-from indexmill.command import main
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import STORE_FILE, blob_path
 from indexmill.store.verify import verify
@@ -23,12 +21,10 @@ from schemas.config import Configuration, load_configuration
 from storage import runs
 from storage.folder import init_store, open_store
 from storage.lease import acquire, holding
-from tasks.core.executor import InlineExecutor
-from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import ROOT, build, settings
-from tests.flows.commands import Command, command, write_settings
+from tests.flows.commands import Command, Run, command, write_settings
 from tests.storage.quick import quick_folder
 
 FIELDS = {
@@ -49,41 +45,6 @@ FIELDS = {
 """What scripts rely on in `build --json`."""
 
 
-class Run:
-    """Runs the command in this process and keeps what it printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
-
-    def __call__(self, *argv: object) -> int:
-        code = main([str(word) for word in argv])
-        self.out, self.err = self._capsys.readouterr()
-        return code
-
-    def json(self, *argv: object) -> Any:
-        assert self(*argv, "--json") == 0, self.err
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command, in a new current folder."""
-    monkeypatch.chdir(tmp_path)
-    return Run(capsys)
-
-
-@pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`indexmill build` without a server and workers: for what does not depend on them."""
-
-    def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
-        return run_build(configuration, InlineExecutor(), Build.run, **options)
-
-    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
-
-
 @pytest.fixture
 def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a server nor a worker may be started."""
@@ -91,7 +52,7 @@ def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         pytest.fail("the build started a server or workers")
 
-    monkeypatch.setattr("flows.server.private_prefect", fail)
+    monkeypatch.setattr("flows.local.private_prefect", fail)
     monkeypatch.setattr("flows.cluster.open_cluster", fail)
 
 
@@ -269,95 +230,34 @@ def test_a_change_is_published_as_the_next_version(run: Run, inline: None, built
     assert run.json("snapshots", "--store", store)["snapshots"][0]["note"] == "smaller"
 
 
-def _no_corpus(folder: Path) -> list[object]:
-    return ["--store", folder / "new"]
-
-
-def _missing_file(folder: Path) -> list[object]:
-    return ["--store", folder / "new", "--corpus", folder / "missing.jsonl"]
-
-
-def _store_below_a_file(folder: Path) -> list[object]:
-    return ["--store", folder / "corpus.jsonl" / "store"]
-
-
-def _store_is_a_file(folder: Path) -> list[object]:
-    return ["--store", folder / "corpus.jsonl"]
-
-
-def _store_is_another_folder(folder: Path) -> list[object]:
-    (folder / "photos").mkdir()
-    (folder / "photos" / "cat.jpg").touch()
-    return ["--store", folder / "photos"]
-
-
-def _newer_store(folder: Path) -> list[object]:
-    (folder / "newer").mkdir()
-    (folder / "newer" / STORE_FILE).write_text('{"format_version":99}')
-    return ["--store", folder / "newer"]
-
-
-def _damaged_store(folder: Path) -> list[object]:
-    (folder / "damaged").mkdir()
-    (folder / "damaged" / STORE_FILE).write_text('{"format_')
-    return ["--store", folder / "damaged"]
-
-
-def _missing_model(folder: Path) -> list[object]:
-    return ["--config", write_settings(folder / "m.yaml", {"embed": {"model": "no-such-model"}})]
-
-
-def _missing_recogniser(folder: Path) -> list[object]:
-    return ["--config", write_settings(folder / "r.yaml", {"recognise": {"recogniser": "xx_no_such_pipeline"}})]
-
-
-def _no_configuration(folder: Path) -> list[object]:
-    return ["--config", folder / "missing.yaml"]
-
-
-def _unknown_setting(folder: Path) -> list[object]:
-    return ["--config", write_settings(folder / "u.yaml", {"embed": {"modell": "hash"}})]
-
-
-def _wrong_value(folder: Path) -> list[object]:
-    return ["--config", write_settings(folder / "w.yaml", {"split": {"tokens": 1}})]
-
-
-def _not_yaml(folder: Path) -> list[object]:
-    (folder / "n.yaml").write_text("embed: {")
-    return ["--config", folder / "n.yaml"]
+CORPUS = ("--corpus", "corpus.jsonl")
 
 
 @pytest.mark.parametrize(
-    ("arrange", "code", "message"),
+    ("argv", "written", "code", "message"),
     [
-        (_no_corpus, 2, "no corpus: give --corpus"),
-        (_missing_file, 2, "missing.jsonl"),
-        (_store_below_a_file, 2, "cannot be written"),
-        (_store_is_a_file, 2, "is a file; a store is a folder"),
-        (_store_is_another_folder, 2, "cat.jpg"),
-        (_newer_store, 2, "store of format 99"),
-        (_damaged_store, 1, "is damaged"),
-        (_missing_model, 2, "no-such-model"),
-        (_missing_recogniser, 2, "xx_no_such_pipeline"),
-        (_no_configuration, 2, "no such configuration file"),
-        (_unknown_setting, 2, "embed.modell"),
-        (_wrong_value, 2, "split.tokens"),
-        (_not_yaml, 2, "cannot be read"),
+        (["--store", "new"], {}, 2, "no corpus: give --corpus"),
+        (["--store", "new", "--corpus", "missing.jsonl"], {}, 2, "missing.jsonl"),
+        (["--store", "corpus.jsonl/store", *CORPUS], {}, 2, "cannot be written"),
+        (["--store", "corpus.jsonl", *CORPUS], {}, 2, "is a file; a store is a folder"),
+        (["--store", "photos", *CORPUS], {"photos/cat.jpg": ""}, 2, "cat.jpg"),
+        (["--store", "newer", *CORPUS], {f"newer/{STORE_FILE}": '{"format_version":99}'}, 2, "store of format 99"),
+        (["--store", "damaged", *CORPUS], {f"damaged/{STORE_FILE}": '{"format_'}, 1, "is damaged"),
+        (["--config", "i.yaml", *CORPUS], {"i.yaml": "embed: {model: no-such-model}"}, 2, "no-such-model"),
+        (["--config", "i.yaml", *CORPUS], {"i.yaml": "recognise: {recogniser: xx_no_such}"}, 2, "xx_no_such"),
+        (["--config", "missing.yaml", *CORPUS], {}, 2, "no such configuration file"),
+        (["--config", "i.yaml", *CORPUS], {"i.yaml": "embed: {modell: hash}"}, 2, "embed.modell"),
+        (["--config", "i.yaml", *CORPUS], {"i.yaml": "split: {tokens: 1}"}, 2, "split.tokens"),
+        (["--config", "i.yaml", *CORPUS], {"i.yaml": "embed: {"}, 2, "cannot be read"),
     ],
 )
 def test_what_cannot_be_built_is_refused_at_once(
-    run: Run,
-    nothing_started: None,
-    tmp_path: Path,
-    arrange: Callable[[Path], list[object]],
-    code: int,
-    message: str,
+    run: Run, nothing_started: None, argv: list[str], written: dict[str, str], code: int, message: str
 ) -> None:
-    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(2))
-    argv = arrange(tmp_path)
-    if arrange not in (_no_corpus, _missing_file):
-        argv += ["--corpus", corpus]
+    write_corpus(Path("corpus.jsonl"), documents(2))
+    for name, text in written.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
     assert run("build", *argv, "--json") == code
     assert message in run.err
     assert run.err.startswith("error: ")
@@ -455,19 +355,10 @@ def test_quarantine_shows_file_line_and_reason(run: Run, built: Built) -> None:
 
 
 def test_init_writes_a_configuration_that_loads_and_never_overwrites(run: Run, tmp_path: Path) -> None:
-    assert run.json("init", "mine") == {
-        "folder": "mine",
-        "written": ["corpus.jsonl", "indexmill.yaml", "questions.jsonl"],
-    }
-    assert load_configuration(tmp_path / "mine" / "indexmill.yaml") == Configuration.model_validate(
-        {"store": "mine/store", "corpus": {"paths": ["mine/corpus.jsonl"]}}
-    ).model_copy(
-        update={
-            "store": tmp_path / "mine" / "store",
-            "corpus": load_configuration(tmp_path / "mine" / "indexmill.yaml").corpus,
-        }
-    )
+    assert run.json("init", "mine")["written"] == ["corpus.jsonl", "indexmill.yaml", "questions.jsonl"]
     edited = tmp_path / "mine" / "indexmill.yaml"
+    loaded, mine = load_configuration(edited), tmp_path / "mine"
+    assert loaded == Configuration(store=mine / "store", corpus=loaded.corpus)
     edited.write_text("store: elsewhere\n")
     (tmp_path / "mine" / "corpus.jsonl").unlink()
     assert run("init", "mine") == 2

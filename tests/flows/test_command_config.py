@@ -14,16 +14,16 @@ import yaml
 
 from flows.operation import operation
 from flows.run import run_stages
-from indexmill.command import main
 from indexmill.errors import DiskFull
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration, load_configuration
 from storage import runs
 from storage.folder import init_store
 from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
 from tasks.pipeline.build import Build
 from tasks.stages.ingest.sources import find
+from tests.flows.children import Warnings
+from tests.flows.commands import Run, write_settings
 from tests.llm_server import CANARY
 
 WORD = "word-of-the-proxy"
@@ -32,18 +32,15 @@ Shown = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shown:
+def shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> Shown:
     """Runs `indexmill config` with settings in a file; its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
-    def run(settings: dict[str, Any], *argv: str) -> tuple[int, str, str]:
-        Path("indexmill.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-        code = main(["config", *argv])
-        out, err = capsys.readouterr()
-        return code, out, err
+    def config(settings: dict[str, Any], *argv: str) -> tuple[int, str, str]:
+        write_settings(Path("indexmill.yaml"), settings)
+        return run.printed("config", *argv)
 
-    return run
+    return config
 
 
 def test_every_setting_is_shown_with_where_it_comes_from(shown: Shown) -> None:
@@ -68,19 +65,14 @@ def test_only_what_is_not_the_default(shown: Shown) -> None:
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == ["store", "corpus.paths", "split.tokens"]
 
 
-def test_nothing_but_the_corpus_is_changed_after_init(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "mine"]) == 0
-    capsys.readouterr()
+def test_nothing_but_the_corpus_is_changed_after_init(run: Run) -> None:
+    assert run("init", "mine") == 0
     argv = ["config", "--changed", "-c", "mine/indexmill.yaml"]
-    assert main(argv) == 0
-    lines = capsys.readouterr().out.splitlines()
+    assert run(*argv) == 0
+    lines = run.out.splitlines()
     assert lines[1].split() == ["corpus.paths", '["mine/corpus.jsonl"]', "file"]
     assert lines[2:] == ["key of the language model: none is needed"]
-    assert main([*argv, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = run.json(*argv)
     assert told["settings"] == {"corpus": {"paths": ["mine/corpus.jsonl"]}}
     assert told["from"] == {"corpus.paths": "file"}
 
@@ -106,13 +98,12 @@ def test_a_default_that_is_written_down_is_not_changed(shown: Shown) -> None:
     ],
 )
 def test_init_writes_the_corpus_as_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, corpus: str, paths: list[str]
+    run: Run, tmp_path: Path, folder: str, corpus: str, paths: list[str]
 ) -> None:
     (tmp_path / "docs" / "sub").mkdir(parents=True)
     for name in ("docs/a.md", "docs/sub/b.md"):
         (tmp_path / name).write_text("Text.")
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", folder, "--corpus", corpus.format(here=tmp_path)]) == 0
+    assert run("init", folder, "--corpus", corpus.format(here=tmp_path)) == 0
     file = tmp_path / folder / "indexmill.yaml"
     assert yaml.safe_load(file.read_text())["corpus"]["paths"] == [path.format(here=tmp_path) for path in paths]
     read = load_configuration(file).corpus
@@ -120,17 +111,13 @@ def test_init_writes_the_corpus_as_it_was_given(
     assert find(read).files
 
 
-def test_a_full_disk_is_an_exit_code_of_its_own(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_an_exit_code_of_its_own(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    assert main(["init", str(tmp_path / "mine")]) == 6
-    assert (
-        f"{tmp_path / 'mine'} cannot be written: Disk quota exceeded; free some space there" in capsys.readouterr().err
-    )
+    assert run("init", tmp_path / "mine") == 6
+    assert f"{tmp_path / 'mine'} cannot be written: Disk quota exceeded; free some space there" in run.err
 
 
 def test_a_full_disk_that_nothing_else_named_ends_a_run_with_that_code(tmp_path: Path) -> None:
@@ -149,16 +136,13 @@ def test_a_full_disk_that_nothing_else_named_ends_a_run_with_that_code(tmp_path:
     assert runs.list_runs(store)[-1].exit_code == 1
 
 
-def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "mine", "--corpus", "dosc"]) == 2
-    assert "corpus path dosc does not exist; nothing was written" in capsys.readouterr().err
+def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(run: Run, tmp_path: Path) -> None:
+    assert run("init", "mine", "--corpus", "dosc") == 2
+    assert "corpus path dosc does not exist; nothing was written" in run.err
     assert list(tmp_path.iterdir()) == []
     Path("docs").mkdir()
-    assert main(["init", "--corpus", "docs"]) == 0
-    assert "warning: no file of a corpus lies under docs yet" in capsys.readouterr().err
+    assert run("init", "--corpus", "docs") == 0
+    assert "warning: no file of a corpus lies under docs yet" in run.err
     assert Path("indexmill.yaml").is_file()
 
 
@@ -223,13 +207,12 @@ def test_a_key_in_the_configuration_is_refused_and_not_repeated(
         assert "llm.api_key_env" in err
 
 
-def test_a_file_that_is_no_yaml_is_not_repeated_with_its_key(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_yaml_is_not_repeated_with_its_key(run: Run) -> None:
     Path("other.yaml").write_text(f"llm: {{api_key: {CANARY}: :\n", encoding="utf-8")
     for argv in (["config"], ["snapshots"]):
-        assert main([*argv, "--debug", "-c", "other.yaml"]) == 2
-        out, err = capsys.readouterr()
-        assert "other.yaml" in err
-        assert CANARY not in out + err
+        assert run(*argv, "--debug", "-c", "other.yaml") == 2
+        assert "other.yaml" in run.err
+        assert CANARY not in run.out + run.err
 
 
 def test_a_run_says_at_its_start_what_the_model_lacks_and_records_no_secret(
@@ -239,18 +222,14 @@ def test_a_run_says_at_its_start_what_the_model_lacks_and_records_no_secret(
     monkeypatch.delenv("MISSING_KEY", raising=False)
     llm = {"backend": "openai", "model": "small", "api_key_env": "MISSING_KEY", "proxy": f"http://bob:{WORD}@proxy:1"}
     configuration = Configuration.model_validate({"store": str(tmp_path / "store"), "llm": llm})
-    warned: list[str] = []
-
-    class Kept(Silent):
-        def warn(self, message: str) -> None:
-            warned.append(message)
+    progress = Warnings()
 
     def fails(build: Build, publish: object) -> Manifest:
         raise RuntimeError(f"http://bob:{WORD}@proxy:1 does not know {CANARY}")
 
     with pytest.raises(RuntimeError):
-        run_stages("build", configuration, InlineExecutor(), fails, progress=Kept())
-    (said,) = warned
+        run_stages("build", configuration, InlineExecutor(), fails, progress=progress)
+    (said,) = progress.warnings
     assert "MISSING_KEY" in said
     kept = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert any(b"RuntimeError: http://***@proxy:1 does not know ***" in data for data in kept)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from indexmill.command import main
 from indexmill.command import same_as as listed
 from indexmill.text.names import entity_id
 from tests.corpora import write_corpus
 from tests.flows.children import build, settings
-from tests.storage.quick import quick_folder
+from tests.flows.commands import Run
 
 ROWS = {
     "1": ("", "Ada Marl studied at Universty of Oxford. Bruno met Ada Marl near Apollo 11."),
@@ -24,22 +20,16 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Path]:
-    with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", ROWS)
-        wide = {"description": {"enabled": True}, "same_as": {"cosine": 0.5, "likeness": 0.7}}
-        build(settings(folder / "store", corpus))
-        build(settings(folder / "store", corpus, resolve=wide))
-        yield folder / "store"
+def store(memory: Path) -> Path:
+    corpus = write_corpus(memory / "corpus.jsonl", ROWS)
+    wide = {"description": {"enabled": True}, "same_as": {"cosine": 0.5, "likeness": 0.7}}
+    build(settings(memory / "store", corpus))
+    build(settings(memory / "store", corpus, resolve=wide))
+    return memory / "store"
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["show", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
-
-
-def test_pairs_are_told_the_most_alike_first(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told: dict[str, Any] = json.loads(shown(capsys, "--same-as", "--json", "--store", store))
+def test_pairs_are_told_the_most_alike_first(store: Path, run: Run) -> None:
+    told = run.json("show", "--same-as", "--store", store)
     assert told["version"] == 2
     found = [{one["surface"] for one in pair["entities"]} for pair in told["same_as"]]
     assert found == [{"University of Oxford", "Universty of Oxford"}, {"Esme Quill", "Esme Quil"}]
@@ -51,29 +41,27 @@ def test_pairs_are_told_the_most_alike_first(store: Path, capsys: pytest.Capture
     assert 0.5 < first["cosine"] < 1
 
 
-def test_people_get_a_table(store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown(capsys, "--same-as", "--store", store)
-    assert text.startswith("version 2: 2 pairs\n")
-    assert "likeness" in text
-    assert text.index("Oxford") < text.index("Quil")
+def test_people_get_a_table(store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("show", "--same-as", "--store", store) == 0
+    assert run.out.startswith("version 2: 2 pairs\n")
+    assert "likeness" in run.out
+    assert run.out.index("Oxford") < run.out.index("Quil")
     monkeypatch.setattr(listed, "MOST", 1)
-    text = shown(capsys, "--same-as", "--store", store)
-    assert "and 1 more" in text
-    assert "Quil" not in text
+    assert run("show", "--same-as", "--store", store) == 0
+    assert "and 1 more" in run.out
+    assert "Quil" not in run.out
 
 
-def test_a_snapshot_without_pairs_says_so(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "1", "--same-as", "--store", str(store)]) == 2
-    told = capsys.readouterr().err
-    assert "no table 'same_as'" in told
-    assert "`resolve: {description: {enabled: true}}`" in told
-    assert main(["show", "--same-as", "--tree", "--store", str(store)]) == 2
-    assert "give one of them" in capsys.readouterr().err
+def test_a_snapshot_without_pairs_says_so(store: Path, run: Run) -> None:
+    assert run("show", "1", "--same-as", "--store", store) == 2
+    assert "no table 'same_as'" in run.err
+    assert "`resolve: {description: {enabled: true}}`" in run.err
+    assert run("show", "--same-as", "--tree", "--store", store) == 2
+    assert "give one of them" in run.err
 
 
-def test_no_pair_is_told_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", {"1": ("", "Ada Marl left Vell.")})
-        build(settings(folder / "store", corpus, resolve={"description": {"enabled": True}}))
-        text = shown(capsys, "--same-as", "--store", folder / "store")
-    assert text == "version 1: no two entities have nearly the same name\n"
+def test_no_pair_is_told_where_there_is_none(quick: Path, run: Run) -> None:
+    corpus = write_corpus(quick / "corpus.jsonl", {"1": ("", "Ada Marl left Vell.")})
+    build(settings(quick / "store", corpus, resolve={"description": {"enabled": True}}))
+    assert run("show", "--same-as", "--store", quick / "store") == 0
+    assert run.out == "version 1: no two entities have nearly the same name\n"

@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from flows.run import Outcome, run_build
 from indexmill.command import main
 from indexmill.store.folder import FolderReader
-from schemas.config import Configuration
-from storage.folder import open_store
+from storage.folder import FolderStore, open_store
 from storage.lease import acquire
-from tasks.core.executor import InlineExecutor
-from tasks.pipeline.build import Build
 from tests.flows.children import build
-from tests.flows.commands import write_settings
-from tests.flows.versions import Versions, make_versions
-from tests.storage.quick import quick_folder
-
-
-@pytest.fixture(scope="module")
-def versions() -> Iterator[Versions]:
-    with quick_folder() as folder:
-        yield make_versions(folder)
+from tests.flows.commands import Run, write_settings
+from tests.flows.versions import Versions
 
 
 @pytest.fixture
-def root(versions: Versions) -> Iterator[Path]:
-    """A copy of the store with two versions."""
-    with quick_folder() as folder:
-        yield Path(shutil.copytree(versions.root, folder / "store"))
-
-
-class Run:
-    """Runs the command on a store in this process and keeps what it printed."""
-
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._root, self._capsys = root, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *argv: object) -> int:
-        code = main([*map(str, argv), "--store", str(self._root)])
-        self.out, self.err = self._capsys.readouterr()
-        return code
-
-    def json(self, *argv: object) -> Any:
-        assert self(*argv, "--json") == 0, self.err
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
+def root(two_versions: FolderStore) -> Path:
+    return two_versions.root
 
 
 @pytest.fixture
 def run(root: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(root, capsys)
+    return Run(capsys, "--store", root)
 
 
 def test_diff_tells_what_a_refresh_changed(run: Run, versions: Versions) -> None:
@@ -121,12 +86,8 @@ def test_diff_tells_settings_and_families_that_differ(run: Run, root: Path, vers
 
 
 def test_rollback_holds_the_store_and_build_says_how_to_go_on(
-    run: Run, root: Path, versions: Versions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, inline: None, root: Path, versions: Versions, tmp_path: Path
 ) -> None:
-    def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
-        return run_build(configuration, InlineExecutor(), Build.run, **options)
-
-    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
     configuration = write_settings(tmp_path / "indexmill.yaml", versions.settings(root))
     made = run.json("rollback", 1, "--note", "bad names")
     assert (made["published"], made["version"], made["target"]) == (True, 3, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,19 @@ import pytest
 
 import indexmill
 from flows.candidates import publish_candidate
-from flows.run import Outcome, run_build
+from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost, StoreNotWritable
 from indexmill.snapshot import open_candidate
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
 from indexmill.store.verify import verify
-from schemas.config import Configuration
 from storage import faults, runs
 from storage.folder import open_store
-from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
 from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
-from tests.flows.children import settings
-from tests.storage.quick import quick_folder
+from tests.flows.children import Warnings, build, settings
+from tests.flows.commands import Run
 
 WORDS = ("amber", "basalt", "cobalt", "dolomite", "emerald", "feldspar", "garnet", "hematite", "iolite", "jasper")
 
@@ -48,16 +45,6 @@ def ask(path: Path, words: Iterable[str] = WORDS) -> Path:
     return path
 
 
-class Said(Silent):
-    """Keeps the warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
 class Place:
     """A store, its corpus and its questions in a folder."""
 
@@ -66,17 +53,15 @@ class Place:
         self.corpus = folder / "corpus.jsonl"
         self.root = folder / "store"
         self.gates: dict[str, Any] = {"max_shrink": 0.2, "methods": "bm25", "k": 1} | gates
-        self.said = Said()
+        self.said = Warnings()
 
-    def configuration(self, **gates: Any) -> Configuration:
-        return Configuration.model_validate(settings(self.root, self.corpus, gates=self.gates | gates))
+    def settings(self, **gates: Any) -> dict[str, Any]:
+        return settings(self.root, self.corpus, gates=self.gates | gates)
 
     def build(self, rows: Documents | None = None, *, allow_shrink: bool = False, **gates: Any) -> Outcome:
         if rows is not None:
             write_corpus(self.corpus, rows)
-        return run_build(
-            self.configuration(**gates), InlineExecutor(), Build.run, progress=self.said, allow_shrink=allow_shrink
-        )
+        return build(self.settings(**gates), progress=self.said, allow_shrink=allow_shrink)
 
     def refused(self, rows: Documents | None = None, **gates: Any) -> str:
         """What the gate says, held against what every refusal leaves behind."""
@@ -100,19 +85,13 @@ class Place:
 
 
 @pytest.fixture
-def memory() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
+def place(quick: Path) -> Place:
+    return Place(quick)
 
 
 @pytest.fixture
-def place(memory: Path) -> Place:
-    return Place(memory)
-
-
-@pytest.fixture
-def asked(memory: Path) -> Place:
-    return Place(memory, questions=str(ask(memory / "questions.jsonl")))
+def asked(quick: Path) -> Place:
+    return Place(quick, questions=str(ask(quick / "questions.jsonl")))
 
 
 def without(rows: Documents, *gone: str) -> Documents:
@@ -189,11 +168,9 @@ def sources(place: Place) -> Place:
     for name, rows in (("archive", documents(12)), ("news", {"new": ("News", "Esme Quill ruled Quillon.")})):
         (place.corpus / name).mkdir()
         write_corpus(place.corpus / name / "rows.jsonl", rows)
-    configuration = place.configuration()
+    plain = place.settings()
     paths = {"paths": [str(place.corpus / name) for name in ("archive", "news")]}
-    place.configuration = lambda **gates: Configuration.model_validate(  # type: ignore[method-assign]
-        configuration.model_dump() | {"corpus": paths}
-    )
+    place.settings = lambda **gates: plain | {"corpus": paths}  # type: ignore[method-assign]
     place.build()
     return place
 
@@ -343,12 +320,9 @@ def test_the_gate_changes_no_byte_of_the_index(asked: Place) -> None:
 
 def test_a_method_that_the_version_before_lacks_is_not_compared(asked: Place) -> None:
     rows = minerals()
-    plain = asked.configuration(methods=["dense"]).model_dump()
     families = {"tri_graph": {"enabled": False}, "zoom_graph": {"enabled": False}}
     write_corpus(asked.corpus, rows)
-    run_build(
-        Configuration.model_validate(plain | {"families": families}), InlineExecutor(), Build.run, progress=asked.said
-    )
+    build(asked.settings(methods=["dense"]) | {"families": families})
     outcome = asked.build(methods=["dense", "tri_graph"])
     assert outcome.quality is not None
     assert sorted(outcome.quality["recall"]) == ["dense", "tri_graph"]
@@ -401,30 +375,27 @@ def kept(asked: Place) -> Place:
 
 
 def test_a_candidate_is_read_by_the_run_that_left_it(kept: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(*argv: str) -> Any:
-        assert main([*argv, "--store", str(kept.root), "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
+    command = Run(capsys, "--store", kept.root)
     run = kept.last.run_id
-    found = told("query", "Who opened the amber quarry?", "--run", run, "-m", "bm25")
+    found = command.json("query", "Who opened the amber quarry?", "--run", run, "-m", "bm25")
     assert found["version"] is None
     assert "amber" not in [hit["document_ids"][0] for hit in found["hits"]]
-    assert told("query", "Who opened the amber quarry?", "-m", "bm25")["hits"][0]["document_ids"] == ["amber"]
-    assert told("show", "--run", run)["manifest"] == kept.last.candidate
-    measured = told("evaluate", str(kept.folder / "questions.jsonl"), "--run", run, "-m", "bm25", "-k", "1")
+    assert command.json("query", "Who opened the amber quarry?", "-m", "bm25")["hits"][0]["document_ids"] == ["amber"]
+    assert command.json("show", "--run", run)["manifest"] == kept.last.candidate
+    measured = command.json("evaluate", str(kept.folder / "questions.jsonl"), "--run", run, "-m", "bm25", "-k", "1")
     assert measured["methods"]["bm25"]["recall@1"] == 0.8
-    shown = told("runs", run)
+    shown = command.json("runs", run)
     assert (shown["candidate"], shown["state"]) == (kept.last.candidate, "refused")
-    assert main(["show", "--run", run, "--store", str(kept.root)]) == 0
-    assert capsys.readouterr().out.startswith(f"candidate of run {run}, not published  manifest ")
+    assert command("show", "--run", run) == 0
+    assert command.out.startswith(f"candidate of run {run}, not published  manifest ")
     for argv, said in (
         (("query", "x", "--run", run, "--snapshot", "1"), "give it alone"),
         (("query", "x", "--run", "never"), "knows no run never"),
         (("show", "--run", runs.list_runs(open_store(kept.root))[0].run_id), "it ended as 'published'"),
         (("show", "--run", "../../etc"), "knows no run"),
     ):
-        assert main([*argv, "--store", str(kept.root)]) == 2
-        assert said in capsys.readouterr().err
+        assert command(*argv) == 2
+        assert said in command.err
 
 
 def test_a_candidate_is_published_by_hand_and_the_next_build_goes_on_from_it(

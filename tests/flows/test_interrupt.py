@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,6 @@ from flows.interrupt import Interrupt
 from flows.operation import operation
 from storage import runs
 from storage.folder import init_store
-from tasks.pipeline.build import Build
 
 
 class _Stopped:
@@ -53,7 +52,7 @@ def test_a_signal_stops_the_stages_and_is_raised_when_they_have_ended() -> None:
     done: list[str] = []
 
     def run() -> None:
-        with stopped_by_signals() as interrupt, interrupt.stops(cast(Build, build)):
+        with stopped_by_signals() as interrupt, interrupt.stops(build):
             term()
             done.append("stage")
 
@@ -67,7 +66,7 @@ def test_a_first_signal_tells_at_once_what_it_does() -> None:
     build: Any = _Stopped()
 
     def run(number: int) -> None:
-        with stopped_by_signals(told.append) as interrupt, interrupt.stops(cast(Build, build)):
+        with stopped_by_signals(told.append) as interrupt, interrupt.stops(build):
             os.kill(os.getpid(), number)
             told.append("a stage ends")
 
@@ -86,7 +85,7 @@ def test_a_signal_after_the_stages_is_told_that_the_run_is_complete() -> None:
     told: list[str] = []
     build: Any = _Stopped()
     with stopped_by_signals(told.append) as interrupt:
-        with interrupt.stops(cast(Build, build)):
+        with interrupt.stops(build):
             pass
         term()
     assert told == ["interrupted: the run is complete and is being recorded; a second signal ends it at once"]
@@ -110,7 +109,7 @@ def test_after_the_stages_the_first_signal_changes_nothing_and_the_second_is_rai
 
     def run() -> None:
         with stopped_by_signals() as interrupt:
-            with interrupt.stops(cast(Build, build)):
+            with interrupt.stops(build):
                 pass
             term()
             done.append("commit")
@@ -128,10 +127,10 @@ def test_stages_that_begin_again_after_a_signal_do_not() -> None:
 
     def run() -> None:
         with stopped_by_signals() as interrupt:
-            with interrupt.stops(cast(Build, build)):
+            with interrupt.stops(build):
                 pass
             term()
-            with interrupt.stops(cast(Build, build)):
+            with interrupt.stops(build):
                 pytest.fail("begun")
 
     with pytest.raises(KeyboardInterrupt):

@@ -67,12 +67,6 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
 def first(memory: Path, forks: Forks) -> Job:
     """The first build of a corpus of two shards."""
     return undisturbed(forks, memory, "first", documents(8, words=110))

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,34 +15,10 @@ import pytest
 from indexmill.command import main
 from storage import runs
 from storage.folder import open_store
-from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
-from tests.flows.commands import command, write_settings
+from tests.flows.commands import command
+from tests.flows.expected import Expected
 from tests.flows.readers import answers, complete_parts, whole_versions
-from tests.storage.quick import quick_folder
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What an undisturbed build makes of the corpus."""
-
-    folder: Path
-    corpus: Path
-    manifest: str
-    parts: int
-
-    def argv(self, folder: Path, workers: int = 2) -> list[object]:
-        """The arguments of a build into `folder/store`."""
-        chosen = settings(folder / "store", self.corpus, run={"workers": workers})
-        return ["build", "-c", write_settings(folder / "indexmill.yaml", chosen), "--json"]
-
-
-@pytest.fixture(scope="module")
-def expected() -> Iterator[Expected]:
-    with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", documents(60, words=110))
-        made = build(settings(folder / "undisturbed", corpus))
-        yield Expected(folder, corpus, made.manifest, made.parts_made)
 
 
 @contextmanager
@@ -93,7 +68,7 @@ def test_a_killed_command_leaves_no_process_and_a_store_that_the_next_one_finish
     expected: Expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "store"
-    with watched(root, expected.manifest), command(tmp_path, *expected.argv(tmp_path, 1)) as killed:
+    with watched(root, expected.manifest), command(tmp_path, *expected.argv(tmp_path, workers=1)) as killed:
         killed.wait_for("split:")
         assert any("flows.server" in words for words in killed.processes().values())
         assert killed.workers()

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("prefect")
 
-from flows.build import in_flow
+from flows.build import run_in_flow
 from flows.lazy_cluster import LazyClusterExecutor
 from flows.run import Order
 from schemas.config import Configuration
@@ -49,7 +49,7 @@ def test_a_night_without_a_change_starts_no_worker(
     monkeypatch.setattr("flows.build.open_cluster", fail)
     if touched:
         write_corpus(tmp_path / "corpus.jsonl", documents(24))
-    outcome = in_flow(Order(Configuration.model_validate(chosen), Silent()))
+    outcome = run_in_flow(Order(Configuration.model_validate(chosen), Silent()))
     assert (outcome.published, outcome.parts_made) == (False, 0)
 
 
@@ -73,7 +73,7 @@ def test_a_night_without_a_question_to_a_language_model_starts_no_worker(
 @pytest.mark.usefixtures("prefect_server")
 def test_other_settings_start_workers_though_no_file_has_changed(chosen: dict[str, object], tmp_path: Path) -> None:
     chosen |= {"split": {"tokens": 64}, "run": {"workers": 1}}
-    outcome = in_flow(Order(Configuration.model_validate(chosen), Silent()))
+    outcome = run_in_flow(Order(Configuration.model_validate(chosen), Silent()))
     fresh = {**chosen, "store": str(tmp_path / "fresh")}
     assert (outcome.published, outcome.manifest) == (True, children.build(fresh).manifest)
 

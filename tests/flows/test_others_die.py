@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,36 +17,12 @@ import pytest
 from storage import runs
 from storage.folder import open_store
 from storage.lease import holding
-from tests.corpora import documents, write_corpus
 from tests.flows.children import ROOT, build, settings
-from tests.flows.commands import Command, command, write_settings
+from tests.flows.commands import Command, command
+from tests.flows.expected import Expected
 from tests.flows.readers import whole_versions
-from tests.storage.quick import quick_folder
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What an undisturbed build makes of the corpus."""
-
-    folder: Path
-    corpus: Path
-    manifest: str
-    parts: int
-
-    def argv(self, folder: Path, *more: object) -> list[object]:
-        """The arguments of a build into `folder/store`."""
-        chosen = settings(folder / "store", self.corpus, run={"workers": 2})
-        return ["build", "-c", write_settings(folder / "indexmill.yaml", chosen), "--json", *more]
-
-
-@pytest.fixture(scope="module")
-def expected() -> Iterator[Expected]:
-    with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", documents(60, words=110))
-        made = build(settings(folder / "undisturbed", corpus))
-        yield Expected(folder, corpus, made.manifest, made.parts_made)
 
 
 def the(run: Command, words: str) -> list[int]:

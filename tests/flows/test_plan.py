@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows.plan import make_plan
-from flows.run import run_build
-from indexmill.command import main
 from indexmill.errors import ConfigurationError
 from schemas.config import Configuration
 from storage import faults, runs
@@ -24,17 +22,9 @@ from tasks.core.executor import Call, InlineExecutor
 from tasks.core.report import Silent
 from tasks.core.stage import Part
 from tasks.families.bm25 import postings as bm25
-from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
-from tests.flows.commands import command, write_settings
-from tests.storage.quick import quick_folder
-
-
-@pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
+from tests.flows.commands import Run, command, write_settings
 
 
 @pytest.fixture
@@ -114,7 +104,7 @@ def test_a_plan_is_made_while_a_build_is_running(chosen: dict[str, Any]) -> None
             assert tree(Path(chosen["store"])) == before
             yield from done
 
-    outcome = run_build(configuration(chosen), Looking(), Build.run, progress=Silent())
+    outcome = build(chosen, Looking())
     assert outcome.published
     assert made == sorted(made, reverse=True)
     assert made[0] == outcome.parts_made
@@ -141,21 +131,9 @@ def test_many_shards_are_planned_by_several_processes(quick: Path) -> None:
 # The command
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def called(*argv: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in argv])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return called
-
-
-def test_the_command_prints_one_object(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_prints_one_object(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     file = write_settings(quick / "indexmill.yaml", chosen)
-    code, out, _ = run("plan", "-c", file, "--json", "--max-cost", "0", "-o", quick / "plan.json")
+    code, out, _ = run.printed("plan", "-c", file, "--json", "--max-cost", "0", "-o", quick / "plan.json")
     told = json.loads(out)
     assert code == 0
     assert told["documents"] == {"added": 0, "changed": 1, "removed": 0, "moved": 0, "unchanged": 7}
@@ -175,13 +153,11 @@ def test_the_command_prints_one_object(
     assert json.loads((quick / "plan.json").read_bytes()) == told
 
 
-def test_the_command_tells_people_what_and_why(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_tells_people_what_and_why(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     with Path(chosen["corpus"]["paths"][0]).open("a") as corpus:
         corpus.write("not json\n")
     changed = {**chosen, "split": {"tokens": 64}, "store": str(quick / "store")}
-    _, out, err = run("plan", "-c", write_settings(quick / "indexmill.yaml", changed))
+    _, out, err = run.printed("plan", "-c", write_settings(quick / "indexmill.yaml", changed))
     assert "documents: 0 added, 1 changed, 0 removed, 0 moved, 7 unchanged" in out
     assert "refused rows: 1 (1 not-json)" in out
     assert "settings differ (2)" in out
@@ -191,60 +167,54 @@ def test_the_command_tells_people_what_and_why(
     assert "new bytes: about " in out
     assert "split: " in err
     build(chosen)
-    _, out, _ = run("plan", "-c", write_settings(quick / "indexmill.yaml", chosen))
+    _, out, _ = run.printed("plan", "-c", write_settings(quick / "indexmill.yaml", chosen))
     assert "nothing to do: version 2 is up to date" in out
     empty = {**chosen, "store": str(quick / "none")}
-    _, out, _ = run("plan", "-c", write_settings(quick / "indexmill.yaml", empty))
+    _, out, _ = run.printed("plan", "-c", write_settings(quick / "indexmill.yaml", empty))
     assert "no past run to judge from" in out
     assert "new bytes: no version to judge from" in out
 
 
-def test_the_command_ends_as_the_build_would(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_ends_as_the_build_would(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     with Path(chosen["corpus"]["paths"][0]).open("a") as corpus:
         corpus.write("not json\n")
     file = write_settings(quick / "indexmill.yaml", chosen)
-    code, out, err = run("plan", "-c", file, "--strict")
+    code, out, err = run.printed("plan", "-c", file, "--strict")
     assert (code, out) == (2, "")
     assert "--strict is on" in err
-    assert run("plan", "-c", file, "--corpus", quick / "nothing.jsonl")[0] == 2
+    assert run("plan", "-c", file, "--corpus", quick / "nothing.jsonl") == 2
 
 
-def test_the_build_refuses_what_the_plan_did_not_say(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_build_refuses_what_the_plan_did_not_say(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     file = write_settings(quick / "indexmill.yaml", chosen)
-    assert run("build", "-c", file, "--plan", quick / "none.json")[0] == 2
+    assert run("build", "-c", file, "--plan", quick / "none.json") == 2
     (quick / "broken.json").write_text("{}")
-    code, _, err = run("build", "-c", file, "--plan", quick / "broken.json")
+    code, _, err = run.printed("build", "-c", file, "--plan", quick / "broken.json")
     assert code == 2
     assert "is no plan of this indexmill" in err
 
 
-def test_runs_shows_the_plan_beside_what_came(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_runs_shows_the_plan_beside_what_came(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     from tasks.pipeline.plan.plan import Approved
 
     plan = make_plan(configuration(chosen), progress=Silent())
-    outcome = run_build(configuration(chosen), InlineExecutor(), Build.run, progress=Silent(), approved=Approved(plan))
-    _, out, _ = run("runs", outcome.run, "--store", quick / "store", "--json")
+    outcome = build(chosen, approved=Approved(plan))
+    _, out, _ = run.printed("runs", outcome.run, "--store", quick / "store", "--json")
     told = json.loads(out)["plan"]
     assert told["vectors_made"] == {"planned": outcome.vectors_made, "actual": outcome.vectors_made}
-    _, out, _ = run("runs", outcome.run, "--store", quick / "store")
+    _, out, _ = run.printed("runs", outcome.run, "--store", quick / "store")
     assert "plan and outcome" in out
     assert "vectors_made" in out
 
 
 def test_a_build_is_held_to_its_plan_before_any_worker_starts(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    chosen: dict[str, Any], quick: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.server.private_prefect", None)
     file = write_settings(quick / "indexmill.yaml", chosen)
-    assert run("plan", "-c", file, "-o", quick / "plan.json")[0] == 0
+    assert run("plan", "-c", file, "-o", quick / "plan.json") == 0
     build(chosen)
-    code, _, err = run("build", "-c", file, "--plan", quick / "plan.json", "--max-cost", "0")
+    code, _, err = run.printed("build", "-c", file, "--plan", quick / "plan.json", "--max-cost", "0")
     assert code == 3
     assert "it was made at version 1" in err
     assert "the index is at version 2" in err
@@ -252,7 +222,7 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
 
 
 def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_may_cost(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    chosen: dict[str, Any], quick: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def estimate(part: Part, expected: Expected) -> Estimate:
         use = LlmUse("writer", Range(0, 1), Range(1_000_000, 2_000_000), Range(0, 1_000_000))
@@ -260,22 +230,22 @@ def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_ma
 
     monkeypatch.setattr(bm25, "STAGE", dataclasses.replace(bm25.STAGE, estimate=estimate))
     file = write_settings(quick / "indexmill.yaml", chosen)
-    code, out, _ = run("plan", "-c", file)
+    code, out, _ = run.printed("plan", "-c", file)
     assert code == 0
     assert "LLM calls: 0 to 1; tokens: 1000000 to 2000000 in, 0 to 1000000 out; cost: 0.00 USD" in out
     assert "without writer, for which `prices:` has no price" in out
-    assert run("plan", "-c", file, "--max-cost", "100")[0] == 2
+    assert run("plan", "-c", file, "--max-cost", "100") == 2
     prices = {"writer": {"input_per_million": 0.5, "output_per_million": 2.0, "currency": "EUR"}}
     file = write_settings(quick / "indexmill.yaml", {**chosen, "prices": prices})
-    code, out, _ = run("plan", "-c", file, "--json", "--max-cost", "3")
+    code, out, _ = run.printed("plan", "-c", file, "--json", "--max-cost", "3")
     told = json.loads(out)
     assert (code, told["llm_calls"]) == (0, {"low": 0, "high": 1})
     assert told["cost"]["low"] == 0.5
     assert told["cost"]["high"] == 3.0
-    code, out, err = run("plan", "-c", file, "--json", "--max-cost", "2.99")
+    code, out, err = run.printed("plan", "-c", file, "--json", "--max-cost", "2.99")
     assert (code, json.loads(out)) == (4, told)
     assert "may cost 3.00 EUR" in err
-    code, _, err = run("build", "-c", file, "--max-cost", "2.99")
+    code, _, err = run.printed("build", "-c", file, "--max-cost", "2.99")
     assert code == 4
     assert "nothing was made" in err
     assert runs.list_runs(open_store(chosen["store"]))[-1].state == "budget"

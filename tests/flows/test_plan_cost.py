@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows.plan import make_plan
-from flows.run import run_build
 from indexmill.command import main
 from indexmill.errors import BudgetReached
 from schemas.config import Configuration
-from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
-from tasks.pipeline.build import Build
 from tasks.pipeline.plan.plan import Approved, Plan
 from tests.corpora import documents, write_corpus
-from tests.flows.children import settings
+from tests.flows.children import asking, build, settings
 from tests.flows.commands import write_settings
-from tests.llm_server import CANARY, LlmServer
-from tests.storage.quick import quick_folder
+from tests.llm_server import LlmServer
 
 PRICES = {"tester": {"input_per_million": 10.0, "output_per_million": 40.0}}
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
 
 
 TREE = {"lsh_tree": {"smallest": 2, "largest": 4, "group": 8}}
 ALL = {**TREE, "community_tree": {"enabled": True}, "heterograph": {"enabled": True}}
 
 
-def chosen(quick: Path, server: LlmServer, families: dict[str, Any], count: int) -> Configuration:
+def chosen(quick: Path, server: LlmServer, families: dict[str, Any], count: int) -> dict[str, Any]:
     """The settings of a build whose families ask a model, over so many documents."""
-    asked = {"backend": "openai", "model": "tester", "base_url": server.base_url, "api_key_env": "CANARY_KEY"}
     plain: dict[str, Any] = settings(
         quick / "store",
         write_corpus(quick / "corpus.jsonl", documents(count)),
         families=families,
-        llm=asked,
+        llm=asking(server),
         prices=PRICES,
     )
     write_settings(quick / "indexmill.yaml", plain)
-    return Configuration.model_validate(plain)
+    return plain
 
 
-def build(configuration: Configuration) -> float:
-    """Build; returns what it cost."""
-    return run_build(configuration, InlineExecutor(), Build.run, progress=Silent()).cost
-
-
-def planned(configuration: Configuration) -> Plan:
-    return make_plan(configuration, progress=Silent())
+def planned(plain: dict[str, Any]) -> Plan:
+    return make_plan(Configuration.model_validate(plain), progress=Silent())
 
 
 @pytest.mark.parametrize(
@@ -77,12 +59,12 @@ def test_the_cost_is_judged_from_the_answers_that_are_there(
         assert (unknown.cost.expected, unknown.cost.likely, unknown.cost.answers) == (None, None, 0)
         with pytest.raises(BudgetReached, match=r"too few answers yet to judge by, so this is the worst case"):
             Approved(unknown, 0.01).check_cost()
-        assert build(first) > 0
+        assert build(first).cost > 0
         second = chosen(quick, server, families, 60)
         cost = planned(second).cost
         assert main(["plan", "-c", str(quick / "indexmill.yaml")]) == 0
         assert "hardly more than" in capsys.readouterr().out
-        billed = build(second)
+        billed = build(second).cost
     assert cost.expected is not None
     assert cost.likely is not None
     assert cost.low <= billed <= cost.likely < cost.high / tighter
@@ -95,7 +77,7 @@ def test_the_cost_is_judged_from_the_answers_that_are_there(
 
 def test_nothing_to_ask_costs_nothing_whatever_is_known(quick: Path) -> None:
     with LlmServer() as server:
-        configuration = chosen(quick, server, TREE, 12)
-        build(configuration)
-        cost = planned(configuration).cost
+        plain = chosen(quick, server, TREE, 12)
+        build(plain)
+        cost = planned(plain).cost
     assert (cost.low, cost.high, cost.expected, cost.likely) == (0.0, 0.0, 0.0, 0.0)

@@ -15,21 +15,20 @@ from distributed import Client
 
 from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
-from flows.run import Outcome, run_build
+from flows.run import Outcome
 from indexmill.errors import BadInput, GateRefused, IndexmillError
-from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_store
 from tasks.core.executor import Call, Failed, InlineExecutor, WorkerDied
+from tasks.core.report import Progress
 from tasks.families.bm25 import postings
 from tasks.pipeline import corpus_run
-from tasks.pipeline.build import Build
 from tasks.stages.embed import embed
 from tasks.stages.recognise import rules
 from tasks.stages.split import split
 from tests.corpora import Documents, documents, write_corpus
-from tests.flows import deadly
-from tests.flows.children import settings
+from tests.flows import children, deadly
+from tests.flows.children import Warnings, settings
 
 
 @pytest.fixture(scope="module")
@@ -38,33 +37,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-class Told:
-    """What a run warned of."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def begin(self, stage: str, parts: int) -> None: ...
-
-    def advance(self, stage: str, parts: int = 1) -> None: ...
-
-    def within(self, stage: str, part: str, share: float) -> None: ...
-
-    def end(self, stage: str, summary: str, seconds: float | None = None) -> None: ...
-
-    def doing(self, what: str) -> None: ...
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
 def build(
-    root: Path, rows: Documents, client: Client | None = None, told: Told | None = None, **changes: dict[str, object]
+    root: Path,
+    rows: Documents,
+    client: Client | None = None,
+    progress: Progress | None = None,
+    **changes: dict[str, object],
 ) -> Outcome:
     corpus = write_corpus(root.parent / f"{root.name}.jsonl", rows)
-    configuration = Configuration.model_validate(settings(root, corpus, **changes))
-    executor = InlineExecutor() if client is None else DaskExecutor(client)
-    return run_build(configuration, executor, Build.run, progress=told or Told())
+    executor = None if client is None else DaskExecutor(client)
+    return children.build(settings(root, corpus, **changes), executor, progress=progress)
 
 
 def deadly_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -98,7 +80,7 @@ def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
     words = {"doc-0003": deadly.KILL, "doc-0004": deadly.EXIT, "doc-0011": deadly.KILL, "doc-0017": deadly.RAISE}
     clean = build(tmp_path / "clean", {name: row for name, row in rows.items() if name not in words})
     deadly_stage(monkeypatch, stage)
-    told = Told()
+    told = Warnings()
     first = build(tmp_path / "store", poisoned(rows, words), client, told)
     assert (first.published, first.manifest, first.quarantined) == (True, clean.manifest, 4)
     assert refused(tmp_path / "store") == {
@@ -108,7 +90,7 @@ def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
         "doc-0017": (f"fails-{stage}", f"{stage}: ValueError: hell"),
     }
     assert any(warning.startswith(f"{stage} cannot take doc-0003") for warning in told.warnings), told.warnings
-    told = Told()
+    told = Warnings()
     again = build(tmp_path / "store", poisoned(rows, words), client, told)
     assert (again.published, again.parts_made, again.vectors_made, again.quarantined) == (False, 0, 0, 4)
     assert told.warnings == []
@@ -142,8 +124,8 @@ def test_an_exception_is_laid_to_the_documents_that_raise_it_alone(
     rows = documents(12)
     clean = build(tmp_path / "clean", {name: row for name, row in rows.items() if name not in RAISES})
     deadly_stage(monkeypatch, stage)
-    root, told = tmp_path / "store", Told()
-    first = build(root, poisoned(rows, RAISES), told=told)
+    root, told = tmp_path / "store", Warnings()
+    first = build(root, poisoned(rows, RAISES), progress=told)
     assert first.manifest == clean.manifest
     assert refused(root) == dict.fromkeys(RAISES, (f"fails-{stage}", f"{stage}: ValueError: hell"))
     assert len(told.warnings) == 2
@@ -177,8 +159,8 @@ def test_other_code_or_settings_try_a_document_again(tmp_path: Path, monkeypatch
         deadly_stage(patched, "recognise")
         assert build(root, rows).quarantined == 2
         patched.setattr(corpus_run, "code_digest", lambda: "another")
-        told = Told()
-        assert build(root, rows, told=told).quarantined == 2
+        told = Warnings()
+        assert build(root, rows, progress=told).quarantined == 2
         assert len(told.warnings) == 2
     whole = build(tmp_path / "whole", rows)
     assert whole.quarantined == 0
@@ -197,8 +179,7 @@ def test_of_two_contents_the_one_that_can_be_indexed_is_the_document(
     )
     clean = build(tmp_path / "clean", {**rows, "twice": rows["doc-0001"]})
     deadly_stage(monkeypatch, "split")
-    chosen = Configuration.model_validate(settings(tmp_path / "store", corpus))
-    told = run_build(chosen, InlineExecutor(), Build.run, progress=Told())
+    told = children.build(settings(tmp_path / "store", corpus))
     assert told.manifest == clean.manifest
     reasons = [row["reason"] for row in runs.quarantine_of(open_store(tmp_path / "store"))[1].to_pylist()]
     assert sorted(set(reasons)) == ["duplicate-id", "fails-split"]  # what never was the document was not tried
@@ -292,9 +273,8 @@ def test_work_that_dies_with_others_is_tried_again(tmp_path: Path) -> None:
     rows = documents(4)
     clean = build(tmp_path / "clean", rows)
     corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
-    chosen = Configuration.model_validate(settings(tmp_path / "store", corpus, shards={"document_tokens": 100_000}))
     unlucky = Unlucky()
-    told = run_build(chosen, unlucky, Build.run, progress=Told())
+    told = children.build(settings(tmp_path / "store", corpus, shards={"document_tokens": 100_000}), unlucky)
     assert told.documents == clean.documents
     trials = {work for work in unlucky.died if work.endswith("-isolate")}
     assert len(trials) == 4  # of the four stages that read a shard's documents

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,23 +13,14 @@ from indexmill.errors import BadInput, CorruptBlob, LeaseLost, SnapshotNotFound
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import alias_name, blob_path
 from storage import faults, refs, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore
 from storage.lease import acquire
-from tests.flows.versions import Jumping, Versions, make_versions
-from tests.storage.quick import quick_folder
-
-
-@pytest.fixture(scope="module")
-def versions() -> Iterator[Versions]:
-    with quick_folder() as folder:
-        yield make_versions(folder)
+from tests.flows.versions import Jumping, Versions
 
 
 @pytest.fixture
-def store(versions: Versions) -> Iterator[FolderStore]:
-    """A copy of the store with two versions."""
-    with quick_folder() as folder:
-        yield open_store(shutil.copytree(versions.root, folder / "store"))
+def store(two_versions: FolderStore) -> FolderStore:
+    return two_versions
 
 
 def test_an_alias_is_opened_where_it_was_moved_to(store: FolderStore) -> None:

@@ -20,29 +20,16 @@ from storage.folder import FolderStore, open_store
 from storage.lease import acquire
 from tests.flows.children import build
 from tests.flows.disturbed import roll_back_and_die
-from tests.flows.versions import Jumping, Versions, bare, make_versions
+from tests.flows.versions import Jumping, Versions, bare
 from tests.storage import children
 from tests.storage.quick import quick_folder
 
 YEAR = 366 * 24 * 3600.0
 
 
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def versions(memory: Path) -> Versions:
-    return make_versions(memory)
-
-
 @pytest.fixture
-def store(versions: Versions) -> Iterator[FolderStore]:
-    """A copy of the store with two versions."""
-    with quick_folder() as folder:
-        yield open_store(shutil.copytree(versions.root, folder / "store"))
+def store(two_versions: FolderStore) -> FolderStore:
+    return two_versions
 
 
 @pytest.fixture(autouse=True)

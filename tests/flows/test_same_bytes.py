@@ -15,14 +15,6 @@ import indexmill
 from flows.run import Outcome
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import ROOT, Ended, Forks, build, settings
-from tests.storage.quick import quick_folder
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
 
 COMMUNITIES: dict[str, Any] = {
     "resolve": {"description": {"most_pieces": 3}},

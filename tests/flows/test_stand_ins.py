@@ -4,52 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.run import Outcome, run_build
 from flows.status import read_status
 from indexmill.command import main
 from indexmill.errors import GateRefused
 from indexmill.store.canonical import canonical_json
-from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
-from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent, StandIns
-from tasks.pipeline.build import Build
+from tasks.core.report import StandIns
 from tasks.pipeline.gates import FEW, refuse_stand_ins
 from tests.corpora import documents, write_corpus
-from tests.flows.children import settings
-from tests.llm_server import CANARY, Faults, LlmServer, Received
-from tests.storage.quick import quick_folder
+from tests.flows.children import Warnings, asking, build, settings
+from tests.llm_server import Faults, LlmServer, Received
 
 DOCUMENTS = 30
 
 
-class Warnings(Silent):
-    """What a run warned of."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.said.append(message)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
-
-
 def chosen(quick: Path, server: LlmServer, **run: Any) -> dict[str, Any]:
     """The settings of a build of nothing but a tree, asking this server."""
-    asked = {"backend": "openai", "model": "tester", "base_url": server.base_url, "api_key_env": "CANARY_KEY"}
     return settings(
         quick / "store",
         write_corpus(quick / "corpus.jsonl", documents(DOCUMENTS)),
@@ -57,18 +33,8 @@ def chosen(quick: Path, server: LlmServer, **run: Any) -> dict[str, Any]:
             "lsh_tree": {"smallest": 2, "largest": 4, "group": 8},
             **{other: {"enabled": False} for other in ("bm25", "tri_graph", "zoom_graph")},
         },
-        llm={**asked, "timeout_seconds": 2.0},
+        llm=asking(server, timeout_seconds=2.0),
         run=run,
-    )
-
-
-def build(plain: dict[str, Any], *, retry_refused: bool = False, progress: Silent | None = None) -> Outcome:
-    return run_build(
-        Configuration.model_validate(plain),
-        InlineExecutor(),
-        Build.run,
-        progress=progress or Silent(),
-        retry_refused=retry_refused,
     )
 
 
@@ -114,7 +80,7 @@ def test_a_few_stand_ins_are_published_and_told_everywhere(quick: Path, capsys: 
         plain = chosen(quick, server)
         outcome = build(plain, progress=progress)
         assert (outcome.published, outcome.stand_ins) == (True, 2)
-        (warning,) = (said for said in progress.said if "stands in" in said)
+        (warning,) = (said for said in progress.warnings if "stands in" in said)
         assert "no usable answer for 2 of " in warning
         store = open_store(plain["store"])
         found = read_status(store, time.time())

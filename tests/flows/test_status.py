@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.candidates import publish_candidate
 from flows.operation import operation
 from flows.rollback import resume, roll_back
-from flows.run import run_build
 from flows.status import Status, duration_text, read_status
-from indexmill.command import main
 from indexmill.errors import GateRefused
-from schemas.config import Configuration
 from storage import runs
 from storage.clock import timestamp
-from storage.folder import FolderStore, init_store, open_store
+from storage.folder import FolderStore, init_store
 from storage.lease import DURATION, MARGIN, acquire
 from storage.processes import this_process
-from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
-from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
-from tests.flows.children import settings
-from tests.storage.quick import quick_folder
+from tests.flows.children import build, settings
+from tests.flows.commands import Run
 
 START = 1_769_824_800.0
 HOUR = 3600.0
@@ -46,13 +40,7 @@ class Nights:
     def build(self, hour: float, rows: Documents, *, max_shrink: float = 1.0) -> None:
         corpus = write_corpus(self.folder / "corpus.jsonl", rows)
         chosen = settings(self.folder / "store", corpus, gates={"max_shrink": max_shrink})
-        run_build(
-            Configuration.model_validate(chosen),
-            InlineExecutor(),
-            Build.run,
-            progress=Silent(),
-            clock=lambda: START + hour * HOUR,
-        )
+        build(chosen, clock=self.clock(hour))
 
     def look(self, hour: float, max_age: float | None = 26.0) -> Status:
         return read_status(self.store, START + hour * HOUR, None if max_age is None else max_age * HOUR)
@@ -62,9 +50,8 @@ class Nights:
 
 
 @pytest.fixture
-def nights() -> Iterator[Nights]:
-    with quick_folder() as folder:
-        yield Nights(folder)
+def nights(quick: Path) -> Nights:
+    return Nights(quick)
 
 
 @pytest.fixture
@@ -187,10 +174,10 @@ def test_a_hold_without_a_version_of_its_own_is_one_too(built: Nights) -> None:
     assert built.look(4).state == "fresh"
 
 
-def test_the_command_exits_with_the_code_of_the_state(built: Nights, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_exits_with_the_code_of_the_state(built: Nights, run: Run) -> None:
     def asked(*argv: str) -> tuple[int, str]:
-        code = main(["status", *argv, "--store", str(built.folder / "store")])
-        return code, capsys.readouterr().out.partition("\n")[0]
+        code, out, _ = run.printed("status", *argv, "--store", built.folder / "store")
+        return code, out.partition("\n")[0]
 
     assert asked() == (0, "state: fresh")
     refused = _refused_by_its_quality(built, 1)
@@ -213,9 +200,8 @@ def _refused_by_its_quality(nights: Nights, hour: float, count: int = 6) -> str:
     questions = nights.folder / "questions.jsonl"
     questions.write_text('{"question": "Who?", "gold_ids": ["never"]}\n', encoding="utf-8")
     gates = {"questions": str(questions), "minimum": 0.5}
-    chosen = Configuration.model_validate(settings(nights.folder / "store", corpus, gates=gates))
     with pytest.raises(GateRefused):
-        run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), clock=nights.clock(hour))
+        build(settings(nights.folder / "store", corpus, gates=gates), clock=nights.clock(hour))
     return runs.list_runs(nights.store)[-1].run_id
 
 
@@ -280,36 +266,21 @@ def test_a_length_of_time_is_told_in_two_units(seconds: float, said: str) -> Non
     assert duration_text(seconds) == said
 
 
-def test_the_command_answers_people_and_monitors(
-    built: Nights, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    root = str(built.folder / "store")
-
-    def asked(*argv: str) -> tuple[int, str, str]:
-        code = main(["status", *argv, "--store", root])
-        return code, *capsys.readouterr()
-
-    built.build((_now() - START) / HOUR - 3, documents(4))
-    code, out, err = asked("--max-age", "4h")
-    assert (code, err) == (0, "")
-    assert "newest version: 1, published " in out
-    assert "up to date: with the corpus of 3h" in out
-    assert "at work: nobody" in out
-    code, out, err = asked("--max-age", "2h")
-    assert code == 1
-    assert "--max-age is 2h" in err
-    code, out, err = asked("--max-age", "2h", "--json")
+def test_the_command_answers_people_and_monitors(built: Nights, capsys: pytest.CaptureFixture[str]) -> None:
+    status = Run(capsys, "--store", built.folder / "store")
+    built.build((time.time() - START) / HOUR - 3, documents(4))
+    assert status.printed("status", "--max-age", "4h") == (0, status.out, "")
+    assert "newest version: 1, published " in status.out
+    assert "up to date: with the corpus of 3h" in status.out
+    assert "at work: nobody" in status.out
+    assert status("status", "--max-age", "2h") == 1
+    assert "--max-age is 2h" in status.err
+    code, out, _ = status.printed("status", "--max-age", "2h", "--json")
     assert (code, json.loads(out)["fresh"], out.count("\n")) == (1, False, 1)
-    shown: dict[str, Any] = json.loads(asked("--json")[1])
+    shown = status.json("status")
     assert shown["success"]["state"] == "unchanged"
     assert (shown["running"], shown["zombie"], shown["aliases"], shown["problems"]) == (None, None, {}, [])
-    assert main(["status", "--max-age", "soon", "--store", root]) == 2
-    assert "write 90m, 26h, 2d" in capsys.readouterr().err
-    assert main(["status", "--store", str(tmp_path / "none")]) == 2
-    assert runs.list_runs(open_store(root))[-1].state == "unchanged"
-
-
-def _now() -> float:
-    import time
-
-    return time.time()
+    assert status("status", "--max-age", "soon") == 2
+    assert "write 90m, 26h, 2d" in status.err
+    assert Run(capsys)("status", "--store", built.folder / "none") == 2
+    assert runs.list_runs(built.store)[-1].state == "unchanged"

@@ -30,7 +30,7 @@ from schemas.config import LlmSettings
 from storage import runs
 from storage.folder import init_store, open_store
 from tests.corpora import documents, write_corpus
-from tests.flows.children import ROOT, settings
+from tests.flows.children import ROOT, asking, settings
 from tests.flows.commands import Command, command, write_settings
 from tests.llm_server import CANARY, Faults, LlmServer
 
@@ -79,13 +79,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
             folder / "store",
             write_corpus(folder / "corpus.jsonl", documents(24, words=12)),
             families={"lsh_tree": {"smallest": 2, "largest": 4}},
-            llm={
-                "backend": "openai",
-                "model": "tester",
-                "base_url": server.base_url,
-                "api_key_env": "CANARY_KEY",
-                "timeout_seconds": 600.0,
-            },
+            llm=asking(server, timeout_seconds=600.0),
             run={"workers": 2},
         )
         file = write_settings(folder / "indexmill.yaml", plain)

@@ -11,19 +11,13 @@ import numpy as np
 import pytest
 
 import indexmill
-from flows.run import run_build
 from indexmill.diff import diff
 from indexmill.snapshot import Snapshot
 from indexmill.text.names import entity_id
-from schemas.config import Configuration
-from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
-from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
-from tests.flows.children import SMALL_TREE, settings
+from tests.flows.children import SMALL_TREE, build, settings
 from tests.llm_rules import texts_of
 from tests.llm_server import CANARY, LlmServer, default_answer
-from tests.storage.quick import quick_folder
 
 QUESTIONS = [
     "Who built the bridge of Vell?",
@@ -44,18 +38,17 @@ def answer(chat: Mapping[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Path]:
+def store(memory: Path) -> Iterator[Path]:
     """A store whose second version tells of entities that are not mentioned."""
-    with quick_folder() as folder, pytest.MonkeyPatch.context() as patch, LlmServer(answer=answer) as server:
+    with pytest.MonkeyPatch.context() as patch, LlmServer(answer=answer) as server:
         patch.setenv("OPENAI_API_KEY", CANARY)
-        corpus = write_corpus(folder / "corpus.jsonl", documents(16, words=90))
+        corpus = write_corpus(memory / "corpus.jsonl", documents(16, words=90))
         families = {**SMALL_TREE, "zoom_graph": {"entity_links": True, "threshold": 0.5}}
         llm = {"backend": "openai", "model": "m", "base_url": server.base_url}
-        plain = settings(folder / "store", corpus, families=families, llm=llm)
+        plain = settings(memory / "store", corpus, families=families, llm=llm)
         for resolve in ({}, {"description": {"enabled": True}}):
-            chosen = Configuration.model_validate(plain | {"resolve": resolve})
-            run_build(chosen, InlineExecutor(), Build.run, progress=Silent())
-        yield folder / "store"
+            build(plain | {"resolve": resolve})
+        yield memory / "store"
 
 
 def entity(snapshot: Snapshot, name: str) -> dict[str, Any]:
