@@ -24,7 +24,6 @@ insertions of 5 %.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ import numpy as np
 
 import indexmill
 from benchmarks import lsh_cohesion
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.errors import IndexmillError
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.models.llm import Request
@@ -46,10 +45,11 @@ from schemas.config import LlmSettings
 from tasks.core.shards import estimate_tokens
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
+from tasks.families.lsh_tree.summary_writer import request
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.split import embedded_text
-from tasks.stages.write.summarise import Extractive, fingerprint, request
+from tasks.stages.write.summarise import Extractive, fingerprint
 
 TOKENS = 100
 SUMMARY = prompt("summary")
@@ -386,7 +386,7 @@ def print_variants(corpus: Corpus, modelled: Summaries) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--quick", action="store_true")
