@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,15 @@ def store(quick: Path) -> FolderStore:
     from storage.folder import init_store
 
     return init_store(quick / "store")
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    """What a test broke is whole again after it."""
+    yield
+    if (faults := sys.modules.get("storage.faults")) is not None:
+        faults.arm(0)
+        faults.install(None)
 
 
 @pytest.fixture

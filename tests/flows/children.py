@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from flows.run import Outcome, backfill_inline, build_inline, run_build
+from flows.run import Options, Outcome, backfill_inline, build_inline, run_build
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
 from storage import faults
@@ -30,12 +30,15 @@ from tasks.pipeline.build import Build
 from tasks.stages.recognise import rules as recognise
 from tests.paths import ROOT
 
-__all__ = ["ROOT", "SMALL_TREE", "Ended", "Forks", "build", "settings"]
+__all__ = ["NO_FAMILIES", "ROOT", "SMALL_TREE", "Ended", "Forks", "build", "settings"]
 
 _UNEXPECTED = 99
 
 SMALL_TREE: dict[str, Any] = {"lsh_tree": {"smallest": 2, "largest": 4}}
 """Families, with a tree that has layers over a handful of passages."""
+
+NO_FAMILIES: dict[str, Any] = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
+"""Families, with none of those that are enabled by default."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +66,9 @@ def settings(store: Path, *corpus: Path, **changes: dict[str, Any]) -> dict[str,
     return plain
 
 
-def build(chosen: dict[str, Any], *, cold: bool = False) -> Outcome:
+def build(chosen: dict[str, Any], **options: Unpack[Options]) -> Outcome:
     """An inline build in this process."""
-    return build_inline(Configuration.model_validate(chosen), progress=Silent(), cold=cold)
+    return build_inline(Configuration.model_validate(chosen), progress=Silent(), **options)
 
 
 class Forks:

@@ -12,6 +12,7 @@ from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import settings
 from tests.flows.commands import command, write_settings
+from tests.llm_server import CANARY
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +23,12 @@ def prefect_server() -> Iterator[None]:
 
     with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
         yield
+
+
+@pytest.fixture
+def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that the endpoint of the tests is asked with."""
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
 
 
 @pytest.fixture(scope="session")

@@ -28,13 +28,6 @@ from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import command, write_settings
-from tests.storage.quick import quick_folder
-
-
-@pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
 
 
 @pytest.fixture
