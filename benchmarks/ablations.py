@@ -14,7 +14,6 @@ sets together does not pay.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 import indexmill
 from benchmarks.bootstrap import Difference, difference
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.protocol import DEPTHS, names
 from benchmarks.sets import SETS
 from indexmill.evaluate.recall import Question, evaluate, read_questions
@@ -163,7 +162,7 @@ def print_table(method: str, table: Table) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
 
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")

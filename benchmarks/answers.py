@@ -14,7 +14,6 @@ written of one question, and accuracy and F1. Beside them: ArchRAG's 5.1 million
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.answer.scores import words
 from indexmill.evaluate.answers import Asking, bill, evaluate_answers
 from indexmill.evaluate.recall import Question, read_questions
@@ -114,7 +113,7 @@ def print_table(snapshot: Snapshot, questions: Sequence[Question], llm: Any, k: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store", nargs="?")
     parser.add_argument("questions", nargs="?", type=Path, default=SAMPLE / "questions.jsonl")
     parser.add_argument("--k", type=int, default=5)

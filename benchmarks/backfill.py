@@ -33,7 +33,7 @@ import psutil
 import yaml
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 
 BOUND = 6 << 30  # bytes, of all processes together
 SLACK = 1.1  # of the time per token, which the noise of a busy machine moves
@@ -196,7 +196,7 @@ def show_stages(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("state", type=Path)
     parser.add_argument("--documents", help="sizes of the corpora, ascending; default: 2500,5000,10000")
     parser.add_argument("--quick", action="store_true", help="400 and 800 documents")

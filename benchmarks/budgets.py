@@ -17,7 +17,6 @@ heterograph has three lines:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import BATCH, Question, read_questions
 from indexmill.hits import Hit
 from indexmill.results import FoundHit, QuestionResult
@@ -149,7 +148,7 @@ def print_curve(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--methods", help="names with commas between; all that the snapshot holds by default")

@@ -21,10 +21,8 @@ for all levels, alone and in batches of 64; those of building are CPU and wall s
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
-import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -36,7 +34,7 @@ import numpy as np
 from scipy import sparse
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
 from indexmill.families.community_tree.chnsw import Beam, Chnsw
 from indexmill.retrieve.grid import on_grid
 from tasks.core.neighbours import nearest_of_all
@@ -141,24 +139,6 @@ def shared(found: np.ndarray, true: np.ndarray) -> float:
     return float(np.mean([len(set(one) & set(other)) / len(other) for one, other in pairs]))
 
 
-def peak() -> float:
-    """GiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-class Clock:
-    """CPU and wall seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._cpu, self._wall = time.process_time(), time.perf_counter()
-
-    def __str__(self) -> str:
-        return f"{self.cpu():.1f} s CPU, {time.perf_counter() - self._wall:.1f} s"
-
-    def cpu(self) -> float:
-        return time.process_time() - self._cpu
-
-
 class Table:
     """The rows of one case: what finds the K nearest of every level, how well, and what it takes."""
 
@@ -195,7 +175,7 @@ class Table:
 
     def hnsw(self, least: int, ef: int) -> None:
         faiss.omp_set_num_threads(1)
-        clock = Clock()
+        clock = Stopwatch()
         graphs: list[Any] = []
         for number in range(len(self.sizes)):
             graphs.append(faiss.IndexHNSWFlat(self.questions.shape[1], least, faiss.METRIC_INNER_PRODUCT))
@@ -203,7 +183,7 @@ class Table:
             graphs[-1].hnsw.efSearch = ef
             for some in self.vectors(number):
                 graphs[-1].add(some)
-        spent = clock.cpu()
+        spent = clock.cpu
         statistics: Any = faiss.cvar
         found, compared = [], []
         for number, graph in enumerate(graphs):
@@ -228,13 +208,13 @@ def measure(case: Case, ef: int, most: int) -> tuple[int, Compared]:
     levels, questions = {"tree": tree, "names": names, "random": random}[case.kind](case)
     setting = ChnswSettings()
     sizes = [len(level.ids) for level in levels]
-    before = peak()
+    before = peak_memory()
     print(f"\n{case.kind}, levels of {', '.join(f'{nodes:,}' for nodes in sizes)}; {questions.shape[1]} dimensions")
-    clock = Clock()
+    clock = Stopwatch()
     index = build_chnsw(levels, setting).index
-    spent = clock.cpu()
+    spent = clock.cpu
     size = sum(array.nbytes for array in index.arrays().values()) / 2**20
-    print(f"  built in {clock}; peak {peak():.2f} GiB ({before:.2f} before);", end=" ")
+    print(f"  built in {clock}; peak {peak_memory():.2f} GiB ({before:.2f} before);", end=" ")
     print(f"{size:.1f} MiB, {np.diff(index.indptr).mean():.1f} links a node")
     del levels
     table = Table(index, questions)
@@ -261,7 +241,7 @@ def fits(kind: str, measured: list[tuple[int, Compared]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("stores", nargs="*")
     parser.add_argument("--rows", default="1000,10000,100000,1000000")
     parser.add_argument("--dimension", type=int, default=384)

@@ -22,9 +22,7 @@ their descriptions; no nights. --passages takes the first so many, --quick 300: 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -36,7 +34,7 @@ from benchmarks.clusterings.levels import Augment, Cluster, Level, level_over, l
 from benchmarks.clusterings.node2vec import node2vec
 from benchmarks.clusterings.scan import scan
 from benchmarks.clusterings.spectral import spectral
-from benchmarks.machine import describe_machine
+from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
 from indexmill.store.canonical import canonical_json
 from indexmill.text.names import NameIndex
 from tasks.core.communities.augment import codicil, knn, none, weighted
@@ -232,7 +230,7 @@ def redone(level: Level, before: Level) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("--grain", type=int, default=400, help="nodes per unit of resolution; 0: resolution 1")
     parser.add_argument("--largest", type=int, default=50, help="most nodes of a community; 0: no bound")
@@ -242,7 +240,7 @@ def main() -> None:
     parser.add_argument("--described", action="store_true", help="the graph of the snapshot's community_tree")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
-    begun = time.perf_counter()
+    clock = Stopwatch()
     sized = {"grain": chosen.grain, "largest": chosen.largest}
     print(describe_machine())
     corpus = None if chosen.described else Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
@@ -255,8 +253,7 @@ def main() -> None:
     clusterings(hierarchy(graph, cluster), sized, chosen.all)
     if corpus and chosen.nights:
         nights(corpus, cluster, chosen.nights)
-    waited, peak = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"\n{time.process_time():.0f} s of CPU, {waited:.0f} s; peak {peak:.2f} GiB")
+    print(f"\n{time.process_time():.0f} s of CPU, {clock.wall:.0f} s; peak {peak_memory():.2f} GiB")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ prints:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from benchmarks.clusterings.levels import Cluster, Level, levels_over
 from benchmarks.clusterings.spectral import spectral
 from benchmarks.communities import AUGMENTATIONS, mean_of_members
 from benchmarks.lsh_retrieval import POOL, recalls
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.community_tree.entities import gains
 from indexmill.families.community_tree.nodes import communities_of
@@ -302,7 +301,7 @@ def opened(place: str) -> Snapshot:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE[@VERSION]")

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import read_questions
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def table(chosen: argparse.Namespace, questions: list[str], vectors: np.ndarray,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--method", default="zoom_graph,tri_graph,fused")

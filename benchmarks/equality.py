@@ -9,8 +9,6 @@ night alone. Prints both manifest digests, and exits with 1 where they differ.
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -18,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine, run_command
 from indexmill.store.folder import FolderReader
 
 
@@ -27,13 +25,6 @@ def write_night(state: Path, night: int, folder: Path, documents: int, nights: i
     command = [sys.executable, str(state), str(night), str(corpus), "--docs", str(documents), "--nights", str(nights)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return corpus
-
-
-def build(store: Path, corpus: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "indexmill", "build", "--json", "--store", str(store), "--corpus", str(corpus)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    outcome: dict[str, Any] = json.loads(done.stdout)
-    return outcome
 
 
 def tell(name: str, outcome: dict[str, Any]) -> None:
@@ -52,7 +43,7 @@ def differing(one: Path, other: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("state", type=Path)
     parser.add_argument("--docs", type=int, default=600)
     parser.add_argument("--nights", type=int, default=15)
@@ -65,9 +56,9 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for night in range(chosen.nights + 1):
             corpus = write_night(chosen.state, night, folder, chosen.docs, chosen.nights)
-            updated = build(folder / "updated", corpus)
+            updated = run_command("build", "--store", folder / "updated", "--corpus", corpus)
             tell(f"night {night}", updated)
-        fresh = build(folder / "fresh", corpus)
+        fresh = run_command("build", "--store", folder / "fresh", "--corpus", corpus)
         tell("fresh store", fresh)
         differ = differing(folder / "updated", folder / "fresh")
     print(f"{time.perf_counter() - began:.0f} s")

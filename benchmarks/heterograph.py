@@ -25,11 +25,9 @@ Each case runs in a process of its own, one thread each, whose peak resident mem
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +39,7 @@ from scipy import sparse
 
 from benchmarks.chnsw import Case, noise, tree
 from benchmarks.heterograph_store import SECTIONS, print_store
-from benchmarks.machine import describe_machine
+from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.grid import UNIT, on_grid
@@ -67,16 +65,11 @@ BATCH = 256
 DIMENSION = 384
 
 
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    began, wall = time.process_time(), time.perf_counter()
+    clock = Stopwatch()
     yield
-    spent, waited = time.process_time() - began, time.perf_counter() - wall
-    print(f"  {what:34}{spent:9.1f} s CPU {waited:9.1f} s   peak {peak():.2f} GiB", flush=True)
+    print(f"  {what:34}{clock.cpu:9.1f} s CPU {clock.wall:9.1f} s   peak {peak_memory():.2f} GiB", flush=True)
 
 
 def ids(draw: np.random.Generator, count: int) -> pa.Array:
@@ -198,7 +191,7 @@ def ask(whole: TypedGraph) -> None:
     degree = int(whole.links.degrees(hubs).mean())
     took = 1000 * (time.process_time() - began) / len(hubs)
     print(
-        f"  at {len(hubs)} hubs of {degree:,} links on average:  walk {took:.2f} ms each; peak {peak():.2f} GiB",
+        f"  at {len(hubs)} hubs of {degree:,} links on average:  walk {took:.2f} ms each; peak {peak_memory():.2f} GiB",
         flush=True,
     )
 
@@ -258,7 +251,7 @@ def base_layer(index: object, rows: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--vectors", type=int, default=20_000)
     parser.add_argument("--groups", action="store_true")

@@ -11,7 +11,6 @@ of them at the end.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import contextlib
 import functools
@@ -37,7 +36,7 @@ import pyarrow.parquet as pq
 import yaml
 import zstandard
 
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import open_recogniser
 from indexmill.text.printable import one_line
@@ -545,7 +544,7 @@ def build(folder: Path, work: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one row, or one document's stages")

@@ -24,7 +24,6 @@ of a share f of the corpus after it with probability (1 - f)^s, if none of its p
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -32,7 +31,7 @@ import numpy as np
 
 import indexmill
 import tasks.families.lsh_tree.segmentation
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from tasks.core.shards import id_hashes
 from tasks.families.lsh_tree.axes import principal_axes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
@@ -239,7 +238,7 @@ def bounds_around(factor: float) -> tuple[int, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--quick", action="store_true")

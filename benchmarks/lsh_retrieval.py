@@ -11,7 +11,6 @@ their tokens. `dense` under a budget passes over what does not fit, too.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.lsh_tree.search import Tree
 from indexmill.families.lsh_tree.summaries import summaries_of
@@ -171,7 +170,7 @@ def print_hits(snapshot: Snapshot, questions: Sequence[Question], vectors: Vecto
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     chosen = parser.parse_args()

@@ -12,18 +12,15 @@ else: codes, segments, node ids, the layers above.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import resource
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import describe_machine
+from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
@@ -72,11 +69,9 @@ def measure(path: Path, rows: int, queue: Any) -> None:
     vectors = np.memmap(path, dtype=np.float32, mode="r", shape=(rows, DIMENSION))
     ids = [f"{row:032x}" for row in range(rows)]
     planes = Hyperplanes(0, DIMENSION)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    began, wall = time.process_time(), time.perf_counter()
+    before, clock = peak_memory(), Stopwatch()
     layers = layers_over(Nodes(ids, ids, vectors), mean_summaries, planes, BOUNDS)
-    spent, waited = time.process_time() - began, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    spent, waited, peak = clock.cpu, clock.wall, peak_memory()
     sizes = np.concatenate([np.diff(layer.segments.offsets) for layer in layers])
     assert sizes.min() >= BOUNDS.smallest
     assert sizes.max() <= BOUNDS.largest
@@ -84,7 +79,7 @@ def measure(path: Path, rows: int, queue: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("--rows", default="10000,100000,1000000")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()

@@ -24,7 +24,6 @@ insertions of 5 %.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ import numpy as np
 
 import indexmill
 from benchmarks import lsh_cohesion
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.errors import IndexmillError
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.models.llm import Request
@@ -388,7 +387,7 @@ def print_variants(corpus: Corpus, modelled: Summaries) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--quick", action="store_true")

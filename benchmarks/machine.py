@@ -1,13 +1,57 @@
-"""What a benchmark says of the machine it ran on."""
+"""What benchmarks share: their options, the machine they run on, time, memory, and the real command."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
+import resource
+import subprocess
+import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-__all__ = ["describe_machine"]
+__all__ = ["Stopwatch", "argument_parser", "describe_machine", "peak_memory", "run_command"]
+
+
+def argument_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the docstring of the module, line by line."""
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def run_command(*words: object) -> Any:
+    """What `indexmill WORDS --json` prints; raises CalledProcessError where it fails."""
+    command = [sys.executable, "-m", "indexmill", *map(str, words), "--json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return json.loads(done.stdout)
+
+
+def peak_memory() -> float:
+    """The most memory that this process ever had, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+class Stopwatch:
+    """CPU and wall seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def __str__(self) -> str:
+        return f"{self.cpu:.1f} s CPU, {self.wall:.1f} s"
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of this process on all processors."""
+        return time.process_time() - self._cpu
+
+    @property
+    def wall(self) -> float:
+        """Seconds by the clock on the wall."""
+        return time.perf_counter() - self._wall
 
 
 def describe_machine() -> str:

@@ -17,7 +17,6 @@ is not among the first k distinct ones, what became of it in the tri-graph, whic
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import indexmill
+from benchmarks.machine import argument_parser
 from indexmill.command.misses import titles_of
 from indexmill.evaluate.recall import Question, evaluate, read_questions
 from indexmill.families.tri_graph.retriever import open_tri_graph
@@ -71,7 +71,7 @@ class Causes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--method", default="fused")

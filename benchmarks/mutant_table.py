@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/storage/test_lease.py::test_a_stale_holder_finds_out_and_never_commits",),
     ),
     Mutant(
-        "storage/ledger.py",
+        "storage/prompt_records.py",
         "        if digest != digest_of(whole):\n",
         "        if len(digest) != 64:\n",
         ("tests/storage/test_ledger.py::test_no_changed_byte_goes_unnoticed",),
@@ -159,8 +159,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/storage/test_ledger.py::test_a_record_that_cannot_be_used_is_replaced",),
     ),
     Mutant(
-        "storage/ledger.py",
-        "    if ledger_name(entry.key) != name:\n",
+        "storage/prompt_records.py",
+        "    if record.name != name:\n",
         "    if not name:\n",
         ("tests/storage/test_ledger.py::test_a_damaged_record_counts_as_none_and_is_replaced",),
     ),
@@ -202,8 +202,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/receipts.py",
-        "        if size is None or size != receipt.bytes.get(output, size):\n",
-        "        if size is None:\n",
+        "size is not None and size == receipt.bytes.get(output, size) for",
+        "size is not None for",
         ("tests/storage/test_receipts.py::test_a_receipt_whose_blob_was_cut_counts_as_none",),
     ),
     Mutant(
@@ -226,8 +226,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/receipts.py",
-        "receipt.row_space != row_space or ",
-        "",
+        "if receipt.row_space == row_space and receipt.key",
+        "if receipt.key",
         (
             "tests/storage/test_receipts.py::test_candidates_are_the_overlapping_receipts_of_the_same_row_space_nearest_first",
         ),
@@ -245,9 +245,9 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_export.py::test_a_damaged_blob_is_found_while_it_is_copied_and_nothing_is_left",),
     ),
     Mutant(
-        "storage/exports.py",
-        "        if store.create(export_name(made.number), made.to_bytes()):\n            return made\n",
-        "        store.create(export_name(made.number), made.to_bytes())\n        return made\n",
+        "storage/records.py",
+        "        if store.create(name(number), made.to_bytes()):\n            return made\n",
+        "        store.create(name(number), made.to_bytes())\n        return made\n",
         ("tests/storage/test_exports.py::test_two_that_export_at_the_same_moment_are_both_on_record",),
     ),
     Mutant(
@@ -324,8 +324,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/poison.py",
-        "            get_record(store, name, Poison)\n            return\n        store.delete(name)\n",
-        "            get_record(store, name, Poison)\n        store.delete(name)\n",
+        "        if find_record(store, name, Poison) is not None:\n            return\n",
+        "",
         ("tests/storage/test_poison.py::test_the_first_record_stands_and_a_damaged_one_is_replaced",),
     ),
     Mutant(

@@ -20,22 +20,18 @@ community_tree do depend on vectors.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 import yaml
 
 import indexmill
 from benchmarks.equality import write_night
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine, run_command
 from benchmarks.refresh import change
 from indexmill.snapshot import Snapshot
 
@@ -69,22 +65,12 @@ class Share(NamedTuple):
         return Share(self.some + other.some, self.all + other.all)
 
 
-def command(*words: object) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "indexmill", *map(str, words), "--json"],
-        check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    return json.loads(done.stdout)
-
-
 def build(store: Path, corpus: Path, settings: Path, family: str) -> Made:
     """Build a version, and read what its texts are made of."""
-    made = command("build", "--config", settings, "--store", store, "--corpus", corpus)
+    made = run_command("build", "--config", settings, "--store", store, "--corpus", corpus)
     with indexmill.open(store) as snapshot:
         made_of, stage = FAMILIES[family](snapshot)
-    counts = command("runs", made["run"], "--store", store)["stages"].get(stage, {})
+    counts = run_command("runs", made["run"], "--store", store)["stages"].get(stage, {})
     thousandths = next((counts[name] for name in MODULARITY if name in counts), None)
     return Made(made_of, None if thousandths is None else thousandths / 1000)
 
@@ -127,7 +113,7 @@ def without_versions(store: Path, copy: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("state", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--family", choices=sorted(FAMILIES), default="community_tree")

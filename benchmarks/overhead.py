@@ -10,7 +10,6 @@ the first thousand documents.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import multiprocessing
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from indexmill.text.names import NameIndex
 from tasks.stages.split.split import embedded_text
@@ -85,7 +84,7 @@ def embed(work: Work, files: dict[str, Path], barrier: Any, seconds: Any) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--quick", action="store_true", help="the first thousand documents")

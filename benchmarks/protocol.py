@@ -31,7 +31,7 @@ from pathlib import Path
 import indexmill
 from benchmarks.bootstrap import difference
 from benchmarks.budgets import cut, of_hits, recalled
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.sets import SETS, Files, evidence_recall
 from indexmill.command.options import parameters_by_method
 from indexmill.errors import BadInput, IndexmillError
@@ -243,7 +243,7 @@ def names(text: str) -> list[str]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
 
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")

@@ -9,7 +9,6 @@ warm up and are not counted.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import time
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.retrieve.base import Vectors
 from indexmill.snapshot import Snapshot
 
@@ -71,7 +70,7 @@ def print_times(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--method", default="dense,lsh_tree,bm25,tri_graph,zoom_graph,fused")

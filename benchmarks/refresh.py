@@ -16,13 +16,10 @@ command and all its processes; where others use the machine, the share of CPU is
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -31,7 +28,7 @@ from typing import Any
 
 import indexmill
 from benchmarks.equality import write_night
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine, run_command
 from indexmill.store.manifest import Manifest
 from indexmill.text.names import NameIndex
 from storage import lineage
@@ -64,12 +61,11 @@ class Change:
 
 
 def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
-    command = [sys.executable, "-m", "indexmill", "build", "--json", "--store", str(store), "--corpus", str(corpus)]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    outcome = run_command("build", "--store", store, "--corpus", corpus)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(done.stdout), Timed(seconds, cpu)
+    return outcome, Timed(seconds, cpu)
 
 
 def change(old: Path, new: Path) -> Change:
@@ -188,7 +184,7 @@ def apply(number: int, store: Path, before: Path, corpus: Path) -> Night:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("state", type=Path)
     parser.add_argument("store", type=Path)
     parser.add_argument("--docs", type=int, default=3000)

@@ -19,7 +19,6 @@ that passages of the theme have in all passages below it.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import re
@@ -31,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import read_questions
 from indexmill.hits import Hit
 from indexmill.retrieve.budget import fitting
@@ -136,7 +135,7 @@ def shares(theme: Theme, hits: Sequence[Hit], sentences: Sentences) -> tuple[flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--folders", action="store_true")

@@ -9,12 +9,11 @@ retrieval in batches of 256, without encoding.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import read_questions
 from indexmill.families.tri_graph.retriever import open_tri_graph
 
@@ -37,7 +36,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--k", default="5,10")

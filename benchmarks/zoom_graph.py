@@ -17,10 +17,8 @@ Tables, each beside the default in the same run:
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import resource
 import time
 import tracemalloc
 from pathlib import Path
@@ -29,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import indexmill
-from benchmarks.machine import describe_machine
+from benchmarks.machine import argument_parser, describe_machine, peak_memory
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.zoom_graph.answering import KeptSentences
 from indexmill.families.zoom_graph.retriever import open_zoom_graph
@@ -176,7 +174,7 @@ def link(vectors: np.ndarray, rows: int, exact: bool, queue: Any) -> None:
     compared = time.process_time() - began
     _, counts = chosen_links(found.packs()["zoom_candidates"], setting.cap)
     linked = time.process_time() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = peak_memory()
     sample = np.random.default_rng(1).choice(rows, min(500, rows), replace=False)
     products = (made[sample] @ made.T).astype(np.float64)
     products[np.arange(len(sample)), sample] = np.nan
@@ -228,7 +226,7 @@ def large(graph: ZoomGraph, rows: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--rows", type=int, default=48_213)

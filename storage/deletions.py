@@ -54,14 +54,14 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from indexmill.errors import CorruptBlob, LeaseLost, NotFound, StoreError
+from indexmill.errors import LeaseLost, NotFound, StoreError
 from indexmill.store.layout import aside_name, aside_prefix, blob_path, removing_name, removing_prefix
 from indexmill.store.manifest import Name, Record, Timestamp, Word
 from storage import refs
 from storage.clock import Clock, timestamp
 from storage.lease import Lease, at_work
 from storage.protocol import Store
-from storage.records import get_record
+from storage.records import find_record, get_record
 
 __all__ = ["Since", "check_alone", "check_unannounced", "remove", "replace_set_aside", "set_aside", "sweep"]
 
@@ -105,10 +105,9 @@ class _Removing(Record):
 
 def set_aside(store: Store) -> dict[str, Since]:
     """The names that are set aside; a damaged record counts as none."""
-    for name in store.list(aside_prefix())[-1:]:
-        with contextlib.suppress(NotFound, CorruptBlob):
-            groups = get_record(store, name, _Aside).groups
-            return {name: Since(group.since, group.run_id) for group in groups for name in group.names}
+    for newest in store.list(aside_prefix())[-1:]:
+        if (record := find_record(store, newest, _Aside)) is not None:
+            return {name: Since(group.since, group.run_id) for group in record.groups for name in group.names}
     return {}
 
 

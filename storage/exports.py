@@ -30,7 +30,7 @@ from indexmill.store.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all
 from storage.folder import FolderStore, sync_folder
 from storage.protocol import Store
-from storage.records import get_record, last_number, numbered
+from storage.records import create_next, get_record, numbered
 from storage.tables import writer
 from storage.writing import writing
 
@@ -55,31 +55,12 @@ class Export(Record):
     created: Timestamp
 
 
-def record(
-    store: Store,
-    *,
-    version: int | None,
-    manifest: str | None,
-    path: str,
-    run_id: str,
-    by: str,
-    created: str,
-    form: str = "snapshot",
-) -> Export:
-    """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so."""
-    while True:
-        made = Export(
-            number=last_number(store, export_prefix()) + 1,
-            version=version,
-            manifest=manifest,
-            path=path,
-            form=form,
-            run_id=run_id,
-            by=by,
-            created=created,
-        )
-        if store.create(export_name(made.number), made.to_bytes()):
-            return made
+def record(store: Store, **fields: Any) -> Export:
+    """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so.
+
+    fields: those of `Export` but for the number.
+    """
+    return create_next(store, export_prefix(), export_name, lambda number: Export(number=number, **fields))
 
 
 def exports(store: Store) -> list[Export]:

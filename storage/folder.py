@@ -35,7 +35,17 @@ from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Stat
 from storage.writing import writing_to_store
 
-__all__ = ["FolderStore", "check_free", "init_store", "link", "open_store", "replace_file", "sync_folder"]
+__all__ = [
+    "FolderStore",
+    "check_free",
+    "drop_scratch",
+    "init_store",
+    "link",
+    "make_scratch",
+    "open_store",
+    "replace_file",
+    "sync_folder",
+]
 
 _T = TypeVar("_T")
 
@@ -249,13 +259,8 @@ class FolderStore:
 
     def blob_size(self, digest: str) -> int | None:
         """The length of a blob, or None if it is not there; does not look at its bytes."""
-        path = self.root / blob_path(digest)
-        try:
-            return path.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        status = _stat(self.root / blob_path(digest))
+        return None if status is None else status.st_size
 
     def open_local(self, digest: str) -> Path:
         """The blob's own file, verified on first use per process."""
@@ -295,14 +300,8 @@ class FolderStore:
 
     def stat(self, name: str) -> Stat | None:
         """How large a record or blob is and since when it is there; None if it is not."""
-        path = self.root / check_name(name)
-        try:
-            status = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-        return Stat(status.st_size, status.st_mtime)
+        status = _stat(self.root / check_name(name))
+        return None if status is None else Stat(status.st_size, status.st_mtime)
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""
@@ -342,14 +341,11 @@ class FolderStore:
 
     def scratch(self, run_id: str) -> Path:
         """A folder for the files of a run, on the same disk as the blobs."""
-        folder = self.root / check_name(f"{TEMPORARY}/run-{run_id}")
-        with writing_to_store(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return make_scratch(self.root, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
         """Remove the scratch folder of a run, and all in it."""
-        shutil.rmtree(self.root / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
+        drop_scratch(self.root, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Remove what dead processes left half-written, and the scratch folders of runs other than `keep`."""
@@ -375,6 +371,19 @@ class FolderStore:
                         entry.unlink()
                         swept += 1
         return swept
+
+
+def make_scratch(root: Path, run_id: str) -> Path:
+    """The scratch folder of a run in the folder of a store."""
+    folder = root / check_name(f"{TEMPORARY}/run-{run_id}")
+    with writing_to_store(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def drop_scratch(root: Path, run_id: str) -> None:
+    """Remove the scratch folder of a run, and all in it."""
+    shutil.rmtree(root / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
 
 
 def replace_file(root: Path, name: str, data: bytes) -> None:
@@ -429,10 +438,9 @@ def _create(root: Path, name: str, data: bytes) -> bool:
         fault_point(f"create {name}")
         try:
             link(temporary, path)
+            made = True
         except FileExistsError:
             made = False
-        else:
-            made = True
         fault_point(f"linked {name}")
         sync_folder(path.parent)
         fault_point(f"durable {name}")
@@ -518,6 +526,16 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """What the system says of a file; None if there is none."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _unless_gone(error: OSError) -> None:

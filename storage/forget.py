@@ -16,7 +16,6 @@ Tombstones come before all this, and a version without the documents: see `flows
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -293,12 +292,7 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     for ref in search.holding:
         refs.remove(store, Removal(version=ref.version, reason="forgotten", run_id=lease.run_id, created=created))
     aliases |= _move_aliases(store, search, newest, created)  # moving one needs no lease
-    rows = 0
-    for name, (record, count) in list(_quarantines(store, search.traces)):
-        left = _left(store, record, search.traces)
-        digest, _ = put_table(store, left, QUARANTINE)
-        store.replace(name, record.model_copy(update={"digest": digest, "rows": left.num_rows}).to_bytes())
-        rows += count
+    rows = _clean_quarantines(store, search.traces)
     tainted = list(_tainted(store, search.traces))
     for name, clean in tainted:
         store.replace(name, clean)
@@ -316,14 +310,8 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     deletions.remove(store, lease, [*receipts, *map(blob_path, blobs)], seen=search.newest)
     store.sweep(math.inf, keep=lease.run_id)
     exports = _exports(store, search)
-    remains = list(_remains(store, search, lease.run_id))
-    if remains:
-        more = f" and {len(remains) - 5} others" if remains[5:] else ""
-        raise StoreError(
-            f"{store.url}: traces of forgotten documents remain in {', '.join(remains[:5])}{more}: remove them by "
-            "hand, or stop the run that writes there, and run the same command again"
-        )
-    made = ForgetRecord(
+    _check_nothing_remains(store, search, lease.run_id)
+    record = ForgetRecord(
         run_id=lease.run_id,
         created=created,
         documents=tuple(sorted(document_digest(document_id) for document_id in search.document_ids)),
@@ -341,8 +329,19 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
         done=True,
     )
     lease.check()
-    store.create(forgotten_name(lease.run_id), made.to_bytes())
-    return made
+    store.create(forgotten_name(lease.run_id), record.to_bytes())
+    return record
+
+
+def _clean_quarantines(store: Store, traces: Traces) -> int:
+    """Remove the refused rows that name a document; returns how many."""
+    rows = 0
+    for name, (record, count) in list(_quarantines(store, traces)):
+        left = _left(store, record, traces)
+        digest, _ = put_table(store, left, QUARANTINE)
+        store.replace(name, record.model_copy(update={"digest": digest, "rows": left.num_rows}).to_bytes())
+        rows += count
+    return rows
 
 
 def _dropped(batch: Batch, left: Batch) -> int:
@@ -443,6 +442,17 @@ def _elsewhere(search: Search, receipt: Receipt) -> bool:
     return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
 
 
+def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
+    """Raise StoreError if anything still holds a trace of the documents."""
+    remains = list(_remains(store, search, run_id))
+    if remains:
+        more = f" and {len(remains) - 5} others" if remains[5:] else ""
+        raise StoreError(
+            f"{store.url}: traces of forgotten documents remain in {', '.join(remains[:5])}{more}: remove them by "
+            "hand, or stop the run that writes there, and run the same command again"
+        )
+
+
 def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
     """The names of what still holds a trace, or should not be there."""
     traces = search.traces
@@ -496,4 +506,4 @@ def _value(store: Store, name: str) -> dict[str, Any]:
 
 def _path(document_id: str) -> str:
     """The bits of an id's hash: its way through the shards."""
-    return "".join(f"{byte:08b}" for byte in hashlib.sha256(document_id.encode("utf-8")).digest())
+    return f"{int(document_digest(document_id), 16):0256b}"

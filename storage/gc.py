@@ -36,7 +36,7 @@ from storage.deletions import Since
 from storage.lease import STALE, Lease, at_work
 from storage.protocol import Stat, Store
 from storage.receipts import Receipt
-from storage.records import get_record, get_record_blob
+from storage.records import find_record, get_record_blob
 from storage.runs import Run
 
 __all__ = [
@@ -185,27 +185,13 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     kept = _kept_versions(store, history, policy, now)
     known = runs.list_runs(store, clock=clock, history=history)
     old = _old_runs(known, kept, now - policy.records)
-    marked: set[str] = set()
-    for digest in {ref.manifest for ref in kept}:
-        marked |= reach(store, digest)
     since = from_timestamp(history[-1].created) if history else -math.inf
-    for run in known:
-        if run.end is not None and run.state == "refused" and run.end.manifest and from_timestamp(run.started) >= since:
-            with contextlib.suppress(StoreError):  # it may never have been complete
-                marked |= reach(store, run.end.manifest)
+    marked = _needed_by_versions(store, kept, known, since)
     old_records = tuple(_old_records(store, old, {run.run_id for run in known}, now - policy.records))
     marked |= digests_in(store, set(old_records))
     working = {run.run_id for run in known if run.run_id not in old and _unfinished(run, since)}
     receipts = list(receipts_of(store))
-    young = {name for name, _ in receipts if _young(store.stat(name), now - policy.grace)}
-    for name, receipt in receipts:
-        if receipt is not None and (name in young or receipt.run_id in working):
-            marked |= set(receipt.outputs.values())
-    doomed = {
-        name: receipt
-        for name, receipt in receipts
-        if name not in young and (receipt is None or not marked.issuperset(receipt.outputs.values()))
-    }
+    unneeded = _unneeded_receipts(store, receipts, working, marked, now - policy.grace)
     every = dict(blobs_of(store))
     blobs = {
         digest: blob.bytes
@@ -217,24 +203,24 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     leaving = [ref for ref in history if ref.version not in gone and ref.version not in staying]
     if leaving:
         _check_whole(store, kept[-1], every)
-    nobodys = (*doomed, *map(blob_path, blobs))
-    aside = _aside(store, nobodys, now)
-    due = nobodys
+    names = (*unneeded, *map(blob_path, blobs))
+    aside = _aside(store, names, now)
+    due = names
     if policy.wait:
         before = now - policy.wait
         lately = [
             ref for ref in history if ref.version in gone and before < from_timestamp(gone[ref.version].created) <= now
         ]
         needed = {digest for ref in (*lately, *leaving) for digest in _reach_of_gone(store, ref)}
-        due = _due(doomed, nobodys, {name for name, one in aside.items() if from_timestamp(one.time) <= before}, needed)
+        due = _due(unneeded, names, {name for name, one in aside.items() if from_timestamp(one.time) <= before}, needed)
     return Survey(
         versions_kept=tuple(sorted(staying)),
         versions_withdrawn=tuple(sorted(number for number, one in gone.items() if one.reason == "forgotten")),
         versions_incomplete=tuple(sorted(number for number, one in gone.items() if one.reason == "incomplete")),
         versions=tuple(ref.version for ref in leaving),
         newest=history[-1].version if history else 0,
-        receipts_kept=len(receipts) - len(doomed),
-        receipts=tuple(doomed),
+        receipts_kept=len(receipts) - len(unneeded),
+        receipts=tuple(unneeded),
         blobs_kept=len(every) - len(blobs),
         bytes_kept=sum(blob.bytes for digest, blob in every.items() if digest not in blobs),
         blobs=blobs,
@@ -335,6 +321,36 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     return [ref for ref in there if ref.manifest in manifests]
 
 
+def _needed_by_versions(store: Store, kept: list[Ref], known: list[Run], since: float) -> set[str]:
+    """The blobs of the kept versions, and of candidates that a person may still publish."""
+    needed: set[str] = set()
+    for digest in {ref.manifest for ref in kept}:
+        needed |= reach(store, digest)
+    for run in known:
+        if run.candidate and from_timestamp(run.started) >= since:
+            with contextlib.suppress(StoreError):  # it may never have been complete
+                needed |= reach(store, run.candidate)
+    return needed
+
+
+def _unneeded_receipts(
+    store: Store, receipts: list[tuple[str, Receipt | None]], working: set[str], marked: set[str], limit: float
+) -> dict[str, Receipt | None]:
+    """The receipts, not younger than the limit, that name a blob which nothing needs.
+
+    The outputs of young receipts and of runs at work are added to `marked`, the blobs that are needed.
+    """
+    young = {name for name, _ in receipts if _young(store.stat(name), limit)}
+    for name, receipt in receipts:
+        if receipt is not None and (name in young or receipt.run_id in working):
+            marked |= set(receipt.outputs.values())
+    return {
+        name: receipt
+        for name, receipt in receipts
+        if name not in young and (receipt is None or not marked.issuperset(receipt.outputs.values()))
+    }
+
+
 def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
     """Raise CorruptBlob if the newest version lacks a blob: the versions before it are not removed then."""
     manifest = get_record_blob(store, newest.manifest, Manifest)
@@ -357,10 +373,10 @@ def _aside(store: Store, names: Collection[str], now: float) -> dict[str, Since]
 
 
 def _due(
-    doomed: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
+    unneeded: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
 ) -> tuple[str, ...]:
     """The ripe names, in their order, without blobs that are needed, or that a receipt which stays names."""
-    for name, receipt in doomed.items():
+    for name, receipt in unneeded.items():
         if receipt is not None and name not in ripe:
             needed |= set(receipt.outputs.values())
     return tuple(name for name in names if name in ripe and name.rpartition("/")[2] not in needed)
@@ -415,10 +431,7 @@ def _old_records(store: Store, old: set[str], known: set[str], before: float) ->
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
     """Every receipt by name; None for what cannot be read, which counts as not there."""
     for name in store.list("work/"):
-        try:
-            yield name, get_record(store, name, Receipt)
-        except (NotFound, CorruptBlob):
-            yield name, None
+        yield name, find_record(store, name, Receipt)
 
 
 def _young(entry: Stat | None, limit: float) -> bool:

@@ -8,12 +8,14 @@ their time.
 
 from __future__ import annotations
 
+from typing import Any
+
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.store.layout import hold_name, hold_prefix
 from indexmill.store.manifest import Hold
 from storage import refs
 from storage.protocol import Store
-from storage.records import get_record, last_number
+from storage.records import create_next, get_record, last_number
 
 __all__ = ["check", "place", "release", "standing"]
 
@@ -70,9 +72,5 @@ def release(store: Store, *, run_id: str, by: str, created: str, note: str = "")
     return _append(store, held=False, version=None, run_id=run_id, by=by, created=created, note=note)
 
 
-def _append(store: Store, *, held: bool, version: int | None, run_id: str, by: str, created: str, note: str) -> Hold:
-    while True:
-        number = last_number(store, hold_prefix()) + 1
-        record = Hold(number=number, held=held, version=version, run_id=run_id, by=by, created=created, note=note)
-        if store.create(hold_name(record.number), record.to_bytes()):
-            return record
+def _append(store: Store, **fields: Any) -> Hold:
+    return create_next(store, hold_prefix(), hold_name, lambda number: Hold(number=number, **fields))

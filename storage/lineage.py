@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -27,13 +28,7 @@ class LineageEntry(Record):
     @classmethod
     def of(cls, receipt: Receipt) -> LineageEntry:
         """The part that a receipt describes."""
-        return cls(
-            stage=receipt.stage,
-            shard=receipt.shard,
-            key=receipt.key,
-            outputs=receipt.outputs,
-            row_space=receipt.row_space,
-        )
+        return cls(**receipt.model_dump(include=set(cls.model_fields)))
 
 
 class Lineage(Record):
@@ -48,15 +43,13 @@ class Lineage(Record):
 
     def candidates(self, stage: str, row_space: str, shard: str) -> list[LineageEntry]:
         """The parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""
-        ranked = []
-        for entry in self.entries:
-            if entry.stage != stage or entry.row_space != row_space:
-                continue
-            distance = overlap(shard, entry.shard)
-            if distance is not None:
-                ranked.append((distance, entry.shard, entry.key, entry))
-        ranked.sort(key=lambda found: found[:3])
-        return [found[3] for found in ranked]
+        ranked = [
+            ((distance, entry.shard, entry.key), entry)
+            for entry in self.entries
+            if entry.stage == stage and entry.row_space == row_space
+            if (distance := overlap(shard, entry.shard)) is not None
+        ]
+        return [entry for _, entry in sorted(ranked, key=itemgetter(0))]
 
 
 def put(store: Store, lineage: Lineage) -> str:

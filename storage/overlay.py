@@ -18,7 +18,7 @@ from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
 from indexmill.store.canonical import digest_of
 from indexmill.store.folder import hash_file, read_name
 from indexmill.store.layout import TEMPORARY, blob_path, check_name
-from storage.folder import FolderStore, check_free, link, open_store
+from storage.folder import FolderStore, check_free, drop_scratch, link, make_scratch, open_store
 from storage.protocol import Names, Stat, Store
 from storage.writing import writing_to_store
 
@@ -161,14 +161,11 @@ class OverlayStore:
 
     def scratch(self, run_id: str) -> Path:
         """A folder above for the files of a run."""
-        folder = self.above / check_name(f"{TEMPORARY}/run-{run_id}")
-        with writing_to_store(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return make_scratch(self.above, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
         """Remove the scratch folder of a run, and all in it."""
-        shutil.rmtree(self.above / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
+        drop_scratch(self.above, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Nothing: what other runs left is not seen here."""

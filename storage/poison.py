@@ -8,13 +8,10 @@ record names no document: what is deleted from the corpus leaves nothing of it h
 
 from __future__ import annotations
 
-import contextlib
-
-from indexmill.errors import CorruptBlob
 from indexmill.store.layout import poison_name, poison_prefix
 from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
-from storage.records import get_record
+from storage.records import find_record
 
 __all__ = ["Poison", "known", "record"]
 
@@ -39,16 +36,12 @@ def record(store: Store, poison: Poison) -> None:
     """Keep what was found out; the first record that can be read stands."""
     name = poison_name(poison.maker, poison.content_hash)
     while not store.create(name, poison.to_bytes()):
-        with contextlib.suppress(CorruptBlob):
-            get_record(store, name, Poison)
+        if find_record(store, name, Poison) is not None:
             return
         store.delete(name)
 
 
 def known(store: Store, maker: str) -> list[Poison]:
     """The records of a maker, ordered by content hash; a damaged one is left out: trying again is safe."""
-    found = []
-    for name in store.list(poison_prefix(maker)):
-        with contextlib.suppress(CorruptBlob):
-            found.append(get_record(store, name, Poison))
-    return found
+    found = (find_record(store, name, Poison) for name in store.list(poison_prefix(maker)))
+    return [poison for poison in found if poison is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import ledger_name, refusal_name
 from storage import ledger, refusals
+from storage.prompt_records import PromptRecord
 from storage.protocol import Store
+from storage.refusals import RefusedPrompt
 from storage.tombstones import document_digest
 from storage.traces import Traces
 
@@ -41,7 +44,8 @@ class Answers:
         self._lost: list[str] = []
         self._keys, self._makes, self._refused = bytearray(), bytearray(), bytearray()
         rows, ids = array("q"), array("Q")
-        for is_refusal, name, record in _records(store):
+        answers = ((name, answer) for name, _, answer in ledger.scan(store))
+        for name, record in chain[tuple[str, PromptRecord | None]](answers, refusals.scan(store)):
             if record is None or (
                 not record.about and traces.in_record(canonical_json(record.model_dump(mode="json")))
             ):
@@ -52,7 +56,7 @@ class Answers:
                 ids.append(_number(document_digest(one)))
             self._keys += bytes.fromhex(record.key)
             self._makes += bytes.fromhex(document_digest(record.makes))
-            self._refused.append(is_refusal)
+            self._refused.append(isinstance(record, RefusedPrompt))
         self._rows, self._ids = np.frombuffer(rows, np.int64), np.frombuffer(ids, np.uint64)
         self._made = np.frombuffer(self._makes, ">u8")[::4].astype(np.uint64)
 
@@ -99,13 +103,6 @@ class Answers:
         """Every id once, and where in these each row of `_ids` and of `_made` is."""
         every, where = np.unique(np.concatenate([self._ids, self._made]), return_inverse=True)
         return every, where[: len(self._ids)], where[len(self._ids) :]
-
-
-def _records(store: Store) -> Iterator[tuple[bool, str, ledger.LedgerEntry | refusals.RefusedPrompt | None]]:
-    for name, _, entry in ledger.scan(store):
-        yield False, name, entry
-    for name, refused in refusals.scan(store):
-        yield True, name, refused
 
 
 def _number(digest: str) -> int:

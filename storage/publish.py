@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
-from indexmill.store.layout import BRANCH, blob_path
+from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Artifact, Manifest, Ref, Removal, describe_table
 from indexmill.store.packs import open_pack
 from indexmill.store.regular_files import MANIFEST_BYTES
@@ -77,7 +77,6 @@ def publish(
     created: str,
     cost: Mapping[str, JsonValue] | None = None,
     note: str = "",
-    branch: str = BRANCH,
 ) -> Ref:
     """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref, look once more.
 
@@ -105,7 +104,7 @@ def publish(
     check_whole(store, manifest)
     there = {one for one in needed if store.blob_size(one) is not None}  # no reader needs all outputs of all parts
     lease.check()
-    ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note, branch=branch)
+    ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note)
     try:
         _look_again(store, lease, there, at_hand)
     except _NotWhole as found:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
 from typing import Annotated
 
 from pydantic import Field
 
-from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.layout import attempt_name, receipt_name, receipt_prefix
 from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
-from storage.records import get_record
+from storage.records import find_record
 
 __all__ = ["Receipt", "candidates", "find", "find_incomplete", "overlap", "record", "replace", "scan"]
 
@@ -91,7 +91,7 @@ def replace(store: Store, receipt: Receipt) -> Receipt:
 
 def scan(store: Store, stage: str) -> list[Receipt]:
     """Every receipt of a stage, ordered by name; damaged ones are left out, since making the part again is safe."""
-    found = (_read(store, name) for name in store.list(receipt_prefix(stage)))
+    found = (find_record(store, name, Receipt) for name in store.list(receipt_prefix(stage)))
     return [receipt for receipt in found if receipt is not None]
 
 
@@ -125,31 +125,21 @@ def candidates(
     The nearest prefix comes first, then the fuller part. `exclude` are keys to leave out, `receipts` the
     result of an earlier `scan`. Their blobs are there.
     """
-    ranked = []
-    for receipt in scan(store, stage) if receipts is None else receipts:
-        distance = overlap(shard, receipt.shard)
-        if distance is None or receipt.row_space != row_space or receipt.key in exclude:
-            continue
-        ranked.append((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id, receipt))
-    ranked.sort(key=lambda entry: entry[:4])
-    return [entry[4] for entry in ranked if _has_outputs(store, entry[4])]
-
-
-def _read(store: Store, name: str) -> Receipt | None:
-    try:
-        return get_record(store, name, Receipt)
-    except (NotFound, CorruptBlob):
-        return None
+    ranked = [
+        ((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id), receipt)
+        for receipt in (scan(store, stage) if receipts is None else receipts)
+        if receipt.row_space == row_space and receipt.key not in exclude
+        if (distance := overlap(shard, receipt.shard)) is not None
+    ]
+    ranked.sort(key=itemgetter(0))
+    return [receipt for _, receipt in ranked if _has_outputs(store, receipt)]
 
 
 def _has_outputs(store: Store, receipt: Receipt) -> bool:
-    for output, digest in receipt.outputs.items():
-        size = store.blob_size(digest)
-        if size is None or size != receipt.bytes.get(output, size):
-            return False
-    return True
+    sizes = ((output, store.blob_size(digest)) for output, digest in receipt.outputs.items())
+    return all(size is not None and size == receipt.bytes.get(output, size) for output, size in sizes)
 
 
 def _usable(store: Store, name: str) -> Receipt | None:
-    receipt = _read(store, name)
+    receipt = find_record(store, name, Receipt)
     return receipt if receipt is not None and _has_outputs(store, receipt) else None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.layout import blob_path, number_of
 from indexmill.store.manifest import Record
 from storage.protocol import Store
 
-__all__ = ["get_record", "get_record_blob", "last_number", "numbered"]
+__all__ = ["create_next", "find_record", "get_record", "get_record_blob", "last_number", "numbered"]
 
 _R = TypeVar("_R", bound=Record)
 
@@ -17,6 +19,25 @@ _R = TypeVar("_R", bound=Record)
 def get_record(store: Store, name: str, kind: type[_R]) -> _R:
     """The record of a name; NotFound if there is none, CorruptBlob if it is damaged."""
     return kind.from_bytes(store.get(name), f"{store.url}/{name}")
+
+
+def find_record(store: Store, name: str, kind: type[_R]) -> _R | None:
+    """The record of a name; None if there is none that can be read."""
+    with contextlib.suppress(NotFound, CorruptBlob):
+        return get_record(store, name, kind)
+    return None
+
+
+def create_next(store: Store, prefix: str, name: Callable[[int], str], record: Callable[[int], _R]) -> _R:
+    """Create the record of the next number below a prefix; returns it. Any number of processes may do so.
+
+    name, record: from the number.
+    """
+    while True:
+        number = last_number(store, prefix) + 1
+        made = record(number)
+        if store.create(name(number), made.to_bytes()):
+            return made
 
 
 def get_record_blob(store: Store, digest: str, kind: type[_R]) -> _R:

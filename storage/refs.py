@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 
-def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
+def read(store: Store, version: int) -> Ref:
     """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
-    name = ref_name(branch, version)
+    name = ref_name(BRANCH, version)
     try:
         ref = get_record(store, name, Ref)
     except NotFound:
@@ -53,31 +53,31 @@ def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
     return ref
 
 
-def _versions(store: Store, branch: str) -> list[int]:
-    return list(numbered(store.list(ref_prefix(branch))))
+def _versions(store: Store) -> list[int]:
+    return list(numbered(store.list(ref_prefix(BRANCH))))
 
 
-def newest(store: Store, branch: str = BRANCH) -> Ref | None:
+def newest(store: Store) -> Ref | None:
     """The newest ref, or None before the first one."""
-    versions = _versions(store, branch)
-    return read(store, versions[-1], branch) if versions else None
+    versions = _versions(store)
+    return read(store, versions[-1]) if versions else None
 
 
-def standing(store: Store, branch: str = BRANCH) -> Ref | None:
+def standing(store: Store) -> Ref | None:
     """The newest ref whose version is still there, which readers open; None if there is none."""
     removed = numbered(store.list(removal_prefix()))
-    there = [version for version in _versions(store, branch) if version not in removed]
-    return read(store, there[-1], branch) if there else None
+    there = [version for version in _versions(store) if version not in removed]
+    return read(store, there[-1]) if there else None
 
 
-def last_version(store: Store, branch: str = BRANCH) -> int:
+def last_version(store: Store) -> int:
     """The highest number of a version; 0 before the first."""
-    return max(_versions(store, branch), default=0)
+    return max(_versions(store), default=0)
 
 
-def history(store: Store, branch: str = BRANCH) -> list[Ref]:
+def history(store: Store) -> list[Ref]:
     """Every ref, oldest first."""
-    return [read(store, version, branch) for version in _versions(store, branch)]
+    return [read(store, version) for version in _versions(store)]
 
 
 def highest_epoch(store: Store) -> int:
@@ -94,8 +94,6 @@ def commit(
     created: str,
     cost: Mapping[str, JsonValue],
     note: str,
-    *,
-    branch: str = BRANCH,
 ) -> Ref:
     """Publish a manifest as the version after its parent; returns the ref that is now the newest.
 
@@ -113,9 +111,9 @@ def commit(
         cost=dict(cost),
         note=note,
     )
-    versions = _versions(store, branch)
+    versions = _versions(store)
     if ref.version in versions:
-        return _ours(read(store, ref.version, branch), ref, store)
+        return _ours(read(store, ref.version), ref, store)
     if parent != (versions[-1] if versions else None):
         raise ValueError(f"{store.url} is at version {versions[-1] if versions else 0}; {parent} cannot be the parent")
     latest = highest_epoch(store)
@@ -125,19 +123,15 @@ def commit(
             f"{ref.version} was published; nothing was published by this run: run it again"
         )
     try:
-        store.create(ref_name(branch, ref.version), ref.to_bytes())
+        store.create(ref_name(BRANCH, ref.version), ref.to_bytes())
     except StoreError:
         # It may have happened none the less. A second attempt makes sure that what is there lasts.
         with contextlib.suppress(StoreError):
-            store.create(ref_name(branch, ref.version), ref.to_bytes())
-        try:
-            found = read(store, ref.version, branch)
-        except SnapshotNotFound:
-            found = None
-        if found is None:
-            raise
-        return _ours(found, ref, store)
-    return _ours(read(store, ref.version, branch), ref, store)
+            store.create(ref_name(BRANCH, ref.version), ref.to_bytes())
+        with contextlib.suppress(SnapshotNotFound):
+            return _ours(read(store, ref.version), ref, store)
+        raise
+    return _ours(read(store, ref.version), ref, store)
 
 
 def _ours(found: Ref, ref: Ref, store: Store) -> Ref:

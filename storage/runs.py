@@ -10,7 +10,6 @@ published is told by the refs, never by these records.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, JsonValue
 
-from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
+from indexmill.errors import NotFound, SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import run_name, run_prefix
 from indexmill.store.manifest import Digest, Name, Record, Ref, Timestamp, Word
@@ -30,7 +29,7 @@ from storage.clock import Clock, from_timestamp, timestamp
 from storage.lease import holding
 from storage.processes import Process, alive, this_process
 from storage.protocol import Store
-from storage.records import get_record
+from storage.records import find_record, get_record
 from storage.tables import put_table, read_table
 
 __all__ = [
@@ -268,12 +267,10 @@ def ended_well(store: Store, run_id: str) -> bool:
 def last_report(store: Store) -> Mapping[str, JsonValue]:
     """The report of the newest run that brought the index up to date, or found that it was; empty if there is none."""
     for run_id, names in reversed(_by_run(store).items()):
-        name = run_name(run_id, "end")
-        if name in names:
-            with contextlib.suppress(CorruptBlob):
-                ended = get_record(store, name, RunEnd)
-                if ended.state in ("published", "unchanged"):
-                    return ended.report
+        if (name := run_name(run_id, "end")) in names:
+            ended = find_record(store, name, RunEnd)
+            if ended is not None and ended.state in ("published", "unchanged"):
+                return ended.report
     return {}
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # One thread per library: pytest runs a process per core, and results must not depend on the machine.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -12,6 +15,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
 import pytest  # noqa: E402 - after the environment is set
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests.storage.quick import quick_folder  # noqa: E402
+
+if TYPE_CHECKING:
+    from storage.folder import FolderStore
+
 # How long an example takes says nothing about the code where the machine is busy; pytest's own timeout ends what hangs.
 settings.register_profile(
     "any machine",
@@ -19,6 +27,30 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("any machine")
+
+
+@pytest.fixture
+def quick() -> Iterator[Path]:
+    """A folder in memory."""
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def store(quick: Path) -> FolderStore:
+    """An empty store in memory."""
+    from storage.folder import init_store
+
+    return init_store(quick / "store")
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    """What a test broke is whole again after it."""
+    yield
+    if (faults := sys.modules.get("storage.faults")) is not None:
+        faults.arm(0)
+        faults.install(None)
 
 
 @pytest.fixture

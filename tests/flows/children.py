@@ -32,12 +32,15 @@ from tasks.stages.recognise import rules as recognise
 from tests.llm_server import LlmServer
 from tests.paths import ROOT
 
-__all__ = ["ROOT", "SMALL_TREE", "Ended", "Forks", "Warnings", "asking", "build", "settings"]
+__all__ = ["NO_FAMILIES", "ROOT", "SMALL_TREE", "Ended", "Forks", "Warnings", "asking", "build", "settings"]
 
 _UNEXPECTED = 99
 
 SMALL_TREE: dict[str, Any] = {"lsh_tree": {"smallest": 2, "largest": 4}}
 """Families, with a tree that has layers over a handful of passages."""
+
+NO_FAMILIES: dict[str, Any] = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
+"""Families, with none of those that are enabled by default."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,12 @@ def prefect_server() -> Iterator[None]:
 
 
 @pytest.fixture
+def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that the endpoint of the tests is asked with."""
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+
+
+@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder in memory. The key of `asking` is set."""
     monkeypatch.setenv("CANARY_KEY", CANARY)

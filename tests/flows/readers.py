@@ -12,11 +12,24 @@ from indexmill.store.verify import verify
 from storage.folder import FolderStore, open_store
 from storage.receipts import find
 
-__all__ = ["answers", "complete_parts", "whole_versions"]
+__all__ = ["answers", "complete_parts", "files_of", "flip_byte", "whole_versions"]
 
 QUESTIONS = ("Who built the bridge of Vell with Esme Quill?", "What did Goran Stave survey in 1803?")
 
 Answers = list[list[dict[str, Any]]]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The files below a folder, by name."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def flip_byte(path: Path) -> None:
+    """Damage a file of a store by one bit in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
 
 
 def answers(root: Path, version: int | None = None) -> Answers:

@@ -2,72 +2,48 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import indexmill
-from flows.plan import make_plan
-from flows.run import Outcome, run_build
-from schemas.config import Configuration
-from storage import ledger, runs
-from storage.folder import open_store
-from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
-from tasks.pipeline.build import Build
-from tests.corpora import Documents, told_of, write_corpus
-from tests.flows.children import Forks, settings
+from flows.run import Outcome
+from tests.corpora import Documents, told_of
+from tests.flows.asking import (
+    answers_of,
+    ask,
+    build_within_plan,
+    check_killed_build,
+    edited,
+    family_counts,
+    files_with,
+    plan,
+    rows_of,
+    stage_report,
+)
+from tests.flows.children import NO_FAMILIES, build
 from tests.flows.forgetting import forget_here
 from tests.llm_server import CANARY, Faults, LlmServer, Received, default_answer, schema_of
-from tests.storage.quick import quick_folder
+
+pytestmark = pytest.mark.usefixtures("api_key")
 
 ROWS = told_of(24)
-OTHERS: dict[str, Any] = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
 SMALL: dict[str, Any] = {"enabled": True, "fewest": 3, "grain": 0, "largest": 6, "group": 2, "report_tokens": 60}
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
-
-
 def chosen(store: Path, rows: Documents, server: LlmServer, **llm: Any) -> dict[str, Any]:
-    """The settings of a build with communities of several levels, asking this server."""
-    asked = {"backend": "openai", "model": "tester", "base_url": server.base_url, "api_key_env": "CANARY_KEY"}
-    return settings(
-        store,
-        write_corpus(store.parent / f"{store.name}.jsonl", rows),
-        families={**OTHERS, "community_tree": SMALL},
-        llm={**asked, "timeout_seconds": 2.0, **llm},
-    )
-
-
-def build(plain: dict[str, Any], **how: bool) -> Outcome:
-    configuration = Configuration.model_validate(plain)
-    return run_build(configuration, InlineExecutor(), Build.run, progress=Silent(), **how)  # type: ignore[arg-type]
+    """The settings of a build with communities of several levels."""
+    return ask(store, rows, server, llm=llm, families={**NO_FAMILIES, "community_tree": SMALL})
 
 
 def counts(plain: dict[str, Any], outcome: Outcome) -> dict[str, int]:
-    """What the run's report counts of reports."""
-    end = runs.read_run(open_store(plain["store"]), outcome.run).end
-    assert end is not None
-    found: Any = end.report["stages"]
-    return found["community_reports"]  # type: ignore[no-any-return]
+    return stage_report(plain, outcome, "community_reports")
 
 
 def redone(plain: dict[str, Any], outcome: Outcome) -> int:
     return sum(count for name, count in counts(plain, outcome).items() if name.startswith("reports_redone"))
-
-
-def edited(rows: Documents) -> Documents:
-    title, text = rows["doc-0007"]
-    return {**rows, "doc-0007": (title, f"{text} Then Zed Vex came to Krait Hall."), "doc-0099": ("Rook", "Rook left.")}
 
 
 def asks_report(chat: Mapping[str, Any]) -> bool:
@@ -83,12 +59,11 @@ def test_each_report_is_paid_for_once(quick: Path) -> None:
         plain = chosen(quick / "store", ROWS, server)
         first = build(plain)
         with indexmill.open(quick / "store") as snapshot:
-            family = snapshot.manifest.families["community_tree"]
             assert snapshot.manifest.models["reports"]["model"] == "tester"  # type: ignore[index, call-overload]
-            table = snapshot.table("communities").to_pylist()
+        table = rows_of(quick / "store", "communities")
         several = {row["made_of"] for row in table if row["members"] > 1}
-        assert family.counts["levels"] >= 2
-        assert family.counts["stand_ins"] == 0
+        family = family_counts(quick / "store", "community_tree")
+        assert (family["levels"] >= 2, family["stand_ins"]) == (True, 0)
         assert len(of_reports(server)) == counts(plain, first)["llm_calls"] == len(several) == redone(plain, first)
         assert all(row["findings"] and row["rating"] == 1.0 for row in table if row["members"] > 1)
 
@@ -104,8 +79,7 @@ def test_each_report_is_paid_for_once(quick: Path) -> None:
         cold = build(plain, cold=True)  # other communities, if single moves had stayed behind
         fresh = build(chosen(quick / "fresh", edited(ROWS), server))
         assert cold.manifest == fresh.manifest
-    held = b"".join(path.read_bytes() for path in quick.rglob("*") if path.is_file())
-    assert CANARY.encode() not in held
+    assert files_with(quick, CANARY) == []
 
 
 def test_a_prompt_holds_members_and_relations_as_data_and_says_what_it_is_of(quick: Path) -> None:
@@ -114,14 +88,14 @@ def test_a_prompt_holds_members_and_relations_as_data_and_says_what_it_is_of(qui
     with LlmServer() as server:
         build(chosen(quick / "store", rows, server))
         messages = [received.json()["messages"] for received in of_reports(server)]
-    with indexmill.open(quick / "store") as snapshot:
-        described = {row["entity_id"]: row["description"] for row in snapshot.table("described").to_pylist()}
-        reports = {row["community_id"]: row for row in snapshot.table("communities").to_pylist()}
-        members: dict[str, list[str]] = {}
-        for row in snapshot.table("community_members").to_pylist():
-            members.setdefault(row["community_id"], []).append(row["member_id"])
-        related = snapshot.table("related").to_pylist()
-        passages = set(snapshot.table("passages")["passage_id"].to_pylist())
+    store = quick / "store"
+    described = {row["entity_id"]: row["description"] for row in rows_of(store, "described")}
+    reports = {row["community_id"]: row for row in rows_of(store, "communities")}
+    members: dict[str, list[str]] = {}
+    for row in rows_of(store, "community_members"):
+        members.setdefault(row["community_id"], []).append(row["member_id"])
+    related = rows_of(store, "related")
+    passages = {row["passage_id"] for row in rows_of(store, "passages")}
     assert len({str(system) for system, *_ in messages}) == 1
     assert order not in str(messages[0][0])
     told = [str(user["content"]) for _, user, *_ in messages]
@@ -132,8 +106,7 @@ def test_a_prompt_holds_members_and_relations_as_data_and_says_what_it_is_of(qui
             for row in related:
                 if reports[community]["level"] == 1 and {row["source"], row["target"]} <= set(held):
                     assert row["description"] in prompt
-    entries = [entry for _, _, entry in ledger.scan(open_store(quick / "store")) if entry is not None]
-    own = [entry for entry in entries if entry.task == "community_report"]
+    own = answers_of(store, "community_report")
     made_of = {row["made_of"] for row in reports.values() if row["members"] > 1}
     assert {entry.makes for entry in own} == made_of
     assert all(entry.about and set(entry.about) <= passages | made_of for entry in own)
@@ -155,39 +128,29 @@ def test_a_refused_report_has_a_stand_in_until_it_is_asked_for_again(quick: Path
     with LlmServer(faults=Faults(rule=refusing("Vexatious"))) as server:
         plain = chosen(quick / "store", rows, server)
         build(plain)
-        with indexmill.open(quick / "store") as snapshot:
-            count = snapshot.manifest.families["community_tree"].counts["stand_ins"]
-            stand_ins = [row for row in snapshot.table("communities").to_pylist() if row["stand_in"]]
+        count = family_counts(quick / "store", "community_tree")["stand_ins"]
+        stand_ins = [row for row in rows_of(quick / "store", "communities") if row["stand_in"]]
         assert len(stand_ins) == count >= 1
         assert any("Vexatious" in row["text"] for row in stand_ins)
         calls = server.billed.calls
         again = build(plain)
         assert (again.published, again.parts_made, server.billed.calls) == (False, 0, calls)
-        planned = make_plan(Configuration.model_validate(plain), progress=Silent())
+        planned = plan(plain)
         assert (planned.publishes, planned.parts.made) == (False, 0)
     with LlmServer() as server:
         plain = chosen(quick / "store", rows, server)
         mended = build(plain, retry_refused=True)
         assert mended.llm_calls >= count
-        with indexmill.open(quick / "store") as snapshot:
-            assert snapshot.manifest.families["community_tree"].counts["stand_ins"] == 0
+        assert family_counts(quick / "store", "community_tree")["stand_ins"] == 0
         assert build(plain).published is False
 
 
 def test_a_plan_bounds_what_the_model_will_be_asked(quick: Path) -> None:
     with LlmServer() as server:
-        for now in (ROWS, edited(ROWS), ROWS):
-            plain = chosen(quick / "store", now, server)
-            plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-            before = server.billed.calls, server.billed.input_tokens, server.billed.output_tokens
-            outcome = build(plain)
-            after = server.billed.calls, server.billed.input_tokens, server.billed.output_tokens
-            spent = [now_ - then for now_, then in zip(after, before, strict=True)]
-            bounds = (plan.llm_calls, plan.llm_tokens.input, plan.llm_tokens.output)
-            for bound, number in zip(bounds, spent, strict=True):
-                assert bound.low <= number <= bound.high
-            assert outcome.llm_calls == spent[0]
-        assert make_plan(Configuration.model_validate(plain), progress=Silent()).llm_calls.high == 0
+        for rows in (ROWS, edited(ROWS), ROWS):
+            plain = chosen(quick / "store", rows, server)
+            build_within_plan(plain, server)
+        assert plan(plain).llm_calls.high == 0
 
 
 def test_another_prompt_makes_all_reports_again(quick: Path) -> None:
@@ -198,9 +161,9 @@ def test_another_prompt_makes_all_reports_again(quick: Path) -> None:
         build(chosen(quick / "store", ROWS, server))
         first = len(of_reports(server))
         plain = chosen(quick / "store", ROWS, server, prompts=str(folder))
-        plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-        assert set(plan.stages["community_reports"].causes) == {"model"}
-        assert not {"embed", "extract", "describe"} & {name for name, stage in plan.stages.items() if stage.made}
+        expected = plan(plain)
+        assert set(expected.stages["community_reports"].causes) == {"model"}
+        assert not {"embed", "extract", "describe"} & {name for name, stage in expected.stages.items() if stage.made}
         outcome = build(plain)
         assert len(of_reports(server)) == first + redone(plain, outcome)
         assert counts(plain, outcome)["reports_kept_l1"] == 0
@@ -220,9 +183,9 @@ def test_a_forgotten_document_is_in_no_answer_and_no_report(quick: Path) -> None
     with LlmServer(answer=telling) as server:
         plain = chosen(quick / "store", rows, server)
         build(plain)
-        assert len(holding(quick / "store", "Vexatious")) > 5
+        assert len(files_with(quick / "store", "Vexatious")) > 5
         forget_here(str(quick / "store"), plain, "doc-0098")
-        assert holding(quick / "store", "Vexatious") == []
+        assert files_with(quick / "store", "Vexatious") == []
         assert build(chosen(quick / "store", ROWS, server)).published is False
         cold = build(chosen(quick / "store", ROWS, server), cold=True)
         assert cold.manifest == build(chosen(quick / "fresh", ROWS, server)).manifest
@@ -252,37 +215,15 @@ def test_a_report_falls_with_the_passage_that_writes_a_name_so(quick: Path) -> N
     with LlmServer(answer=telling) as server:
         plain = chosen(quick / "store", rows, server)
         build(plain)
-        with indexmill.open(quick / "store") as snapshot:
-            shown = {row["surface"] for row in snapshot.table("described").to_pylist()}
-            reports = [row["text"] for row in snapshot.table("communities").to_pylist()]
+        shown = {row["surface"] for row in rows_of(quick / "store", "described")}
+        reports = [row["text"] for row in rows_of(quick / "store", "communities")]
         assert "ADA VEXATIOUS" in shown
         assert any(text.startswith("ADA VEXATIOUS") for text in reports)
         forget_here(str(quick / "store"), plain, "doc-0098")
-        assert holding(quick / "store", "ADA VEXATIOUS") == []
-
-
-def holding(root: Path, word: str) -> list[Path]:
-    """The files of a store that hold a word, the rows of tables read."""
-    found = []
-    for path in (path for path in root.rglob("*") if path.is_file()):
-        data = path.read_bytes()
-        text = str(pq.read_table(path).to_pylist()).encode() if data.startswith(b"PAR1") else data
-        if word.encode() in text:
-            found.append(path)
-    return found
+        assert files_with(quick / "store", "ADA VEXATIOUS") == []
 
 
 @pytest.mark.parametrize("share", [0.9, 0.97])
 def test_a_killed_build_pays_again_at_most_what_was_in_flight(quick: Path, share: float) -> None:
-    with LlmServer() as server, Forks() as forks:
-        whole = forks.build(chosen(quick / "whole", ROWS, server))
-        assert whole.outcome is not None
-        asked = server.billed.calls
-        plain = chosen(quick / "store", ROWS, server, concurrency=4)
-        ledgers = [at for at, name in enumerate(whole.crossed, 1) if "ledger/" in name]
-        killed = forks.build(plain, at=ledgers[int(len(ledgers) * share)])
-        assert killed.code == -signal.SIGKILL
-        resumed = forks.build(plain)
-        assert resumed.outcome is not None
-        assert resumed.outcome.manifest == whole.outcome.manifest
-        assert asked <= server.billed.calls - asked <= asked + 4
+    with LlmServer() as server:
+        check_killed_build(lambda store, **llm: chosen(quick / store, ROWS, server, **llm), server, share)

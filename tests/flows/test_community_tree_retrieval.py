@@ -11,37 +11,26 @@ import pytest
 
 import indexmill
 from flows.export import export_snapshot
-from flows.run import build_inline
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.community_tree.show import statistics
 from indexmill.hits import Hit
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.snapshot import Snapshot
-from schemas.config import Configuration
 from storage.folder import FolderStore
 from tasks.core.report import Silent
 from tasks.families.community_tree.reports import community_text
 from tasks.stages.resolve.describe import entity_text
 from tests.corpora import Documents, documents, write_corpus
+from tests.flows.children import NO_FAMILIES, build, settings
 
 EVERY = 1000
 
 
 def built(folder: Path, rows: Documents) -> Path:
     """The next version of the store of a folder."""
+    families = {**NO_FAMILIES, "community_tree": {"enabled": True, "grain": 20, "largest": 12, "group": 8, "fewest": 3}}
     corpus = write_corpus(folder / "corpus.jsonl", rows)
-    configuration = {
-        "store": folder / "store",
-        "corpus": {"paths": [str(corpus)]},
-        "embed": {"model": "hash"},
-        "split": {"tokens": 48},
-        "shards": {"document_tokens": 1_000, "entities": 64},
-        "families": {
-            **{name: {"enabled": False} for name in ("bm25", "lsh_tree", "tri_graph", "zoom_graph")},
-            "community_tree": {"enabled": True, "grain": 20, "largest": 12, "group": 8, "fewest": 3},
-        },
-    }
-    build_inline(Configuration.model_validate(configuration), progress=Silent())
+    build(settings(folder / "store", corpus, families=families, split={"tokens": 48}))
     return folder / "store"
 
 

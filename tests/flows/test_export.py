@@ -28,6 +28,7 @@ from storage.folder import FolderStore, open_store
 from storage.lease import acquire
 from tasks.core.report import Silent
 from tests.flows.disturbed import export_and_die
+from tests.flows.readers import files_of, flip_byte
 from tests.flows.versions import Jumping, Versions, bare, make_versions
 from tests.storage import children
 from tests.storage.quick import quick_folder
@@ -46,13 +47,6 @@ def store(versions: Versions) -> Iterator[FolderStore]:
         yield open_store(shutil.copytree(versions.root, folder / "store"))
 
 
-@pytest.fixture(autouse=True)
-def no_faults() -> Iterator[None]:
-    yield
-    faults.arm(0)
-    faults.install(None)
-
-
 class Told(Silent):
     """Counts what it is told."""
 
@@ -67,10 +61,6 @@ class Told(Silent):
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         self.ended = summary
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def out(store: FolderStore, name: str = "out") -> Path:
@@ -95,7 +85,7 @@ def test_the_folder_is_the_one_that_the_reader_expects_and_any_tool_can_read(sto
         manifest = snapshot.manifest
         vectors = snapshot.arrays("vectors/" + snapshot.shards("vectors")[0].name.partition("/")[2])["passages"]
         rows = snapshot.table("passages").num_rows
-    found = files(out(store))
+    found = files_of(out(store))
     assert found.keys() == {"manifest.json", *(exported_name(one, manifest) for one in manifest.artifacts)}
     assert (made.files, made.bytes) == (len(found), sum(map(len, found.values())) - len(found["manifest.json"]))
     assert digest_of(found["manifest.json"]) == made.manifest
@@ -117,7 +107,7 @@ def test_a_snapshot_that_is_exported_twice_has_the_same_bytes(store: FolderStore
     export_snapshot(store, 1, out(store, "one"), progress=Silent(), clock=Jumping(now))
     again = roll_back(store, 1)
     export_snapshot(store, again.version, out(store, "two"), progress=Silent(), clock=Jumping(now - 1e9))
-    assert files(out(store, "one")) == files(out(store, "two"))
+    assert files_of(out(store, "one")) == files_of(out(store, "two"))
 
 
 def test_an_export_is_recorded_before_the_first_byte_and_told_as_it_goes(store: FolderStore) -> None:
@@ -145,12 +135,12 @@ def test_an_export_is_recorded_before_the_first_byte_and_told_as_it_goes(store: 
 def test_a_folder_that_holds_anything_is_refused_and_an_empty_one_taken(store: FolderStore) -> None:
     out(store).mkdir()
     assert export_snapshot(store, 1, out(store), progress=Silent()).files
-    before = files(out(store))
+    before = files_of(out(store))
     (out(store, "file")).write_text("x")
     for target, message in ((out(store), "not empty"), (out(store, "file"), "is a file"), (store.root / "x", "inside")):
         with pytest.raises(BadInput, match=message):
             export_snapshot(store, 1, target, progress=Silent())
-    assert files(out(store)) == before
+    assert files_of(out(store)) == before
     assert len(exports.exports(store)) == 1
 
 
@@ -163,17 +153,13 @@ def test_somebody_who_fills_the_folder_meanwhile_is_not_overwritten(store: Folde
     with pytest.raises(BadInput, match="not empty"):
         export_snapshot(store, 1, out(store), progress=Filling())
     assert sorted(path.name for path in store.root.parent.iterdir()) == ["out", "store"]
-    assert files(out(store)) == {"mine": b"x"}
+    assert files_of(out(store)) == {"mine": b"x"}
 
 
 def test_a_damaged_blob_is_found_while_it_is_copied_and_nothing_is_left(store: FolderStore) -> None:
     with indexmill.open(store.root, 1) as snapshot:
         digest = snapshot.artifact("zoom_graph/matrices").digest
-    path = store.root / blob_path(digest)
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.unlink()
-    path.write_bytes(data)
+    flip_byte(store.root / blob_path(digest))
     with pytest.raises(CorruptBlob, match="zoom_graph/matrices"):
         export_snapshot(store, 1, out(store), progress=Silent())
     assert [one.name for one in store.root.parent.iterdir()] == ["store"]
@@ -204,7 +190,7 @@ def test_an_export_that_dies_leaves_no_folder_and_the_next_one_cleans_up(
     faults.install(crossed.append)
     export_snapshot(store, 1, out(store, "whole"), progress=Silent())
     faults.install(None)
-    whole = files(out(store, "whole"))
+    whole = files_of(out(store, "whole"))
     last = crossed.index("exported") + 1
     for number, at in enumerate((1, last // 3, last - 1, last)):
         target = out(store, f"out{number}")
@@ -212,7 +198,7 @@ def test_an_export_that_dies_leaves_no_folder_and_the_next_one_cleans_up(
         assert code == -signal.SIGKILL
         assert not target.exists()
         export_snapshot(store, 1, target, progress=Silent())
-        assert files(target) == whole
+        assert files_of(target) == whole
         assert [path.name for path in store.root.parent.glob(".out*")] == []
     assert [run.state for run in runs.list_runs(store)].count("killed") == 3  # the first died before its record
     assert len(exports.exports(store)) == 1 + 3 + 4

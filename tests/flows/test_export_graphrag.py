@@ -25,6 +25,7 @@ from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.disturbed import export_and_die
+from tests.flows.readers import files_of, flip_byte
 from tests.indexmill.graphrag_tables import check_references
 from tests.indexmill.small_knowledge import KNOWLEDGE, publish_knowledge, random_knowledge
 from tests.storage import children
@@ -51,23 +52,13 @@ def built() -> Iterator[Path]:
         yield folder / "store"
 
 
-@pytest.fixture(autouse=True)
-def no_faults() -> Iterator[None]:
-    yield
-    faults.install(None)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def beside(store: FolderStore, name: str = "out") -> Path:
     return store.root.parent / name
 
 
 def test_the_folder_holds_six_tables_of_the_declared_columns(store: FolderStore) -> None:
     made = export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
-    found = files(beside(store))
+    found = files_of(beside(store))
     assert found.keys() == {f"{name}.parquet" for name in TABLES}
     assert (made.form, made.files, made.bytes) == ("graphrag", 6, sum(map(len, found.values())))
     with indexmill.open(store.root) as snapshot:
@@ -89,7 +80,7 @@ def test_the_folder_holds_six_tables_of_the_declared_columns(store: FolderStore)
 def test_the_tables_of_a_build_tell_what_it_found(built: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert main(["export", str(tmp_path / name), "--store", str(built), "--tables", "graphrag"]) == 0
-    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
     found = {name: pq.read_table(tmp_path / "one" / f"{name}.parquet").to_pylist() for name in TABLES}
     check_references(found)
     with indexmill.open(built) as snapshot:
@@ -125,7 +116,7 @@ def test_the_tables_of_a_build_tell_what_it_found(built: Path, tmp_path: Path) -
 def test_a_snapshot_that_is_exported_twice_has_the_same_bytes(store: FolderStore) -> None:
     for name in ("one", "two"):
         export_snapshot(store, 1, beside(store, name), form="graphrag", progress=Silent())
-    assert files(beside(store, "one")) == files(beside(store, "two"))
+    assert files_of(beside(store, "one")) == files_of(beside(store, "two"))
 
 
 def test_the_record_says_what_the_copy_is(store: FolderStore) -> None:
@@ -160,11 +151,7 @@ def test_a_full_disk_or_a_damaged_blob_leaves_nothing(store: FolderStore) -> Non
     faults.install(None)
     with indexmill.open(store.root) as snapshot:
         digest = snapshot.shards("communities")[-1].digest
-    path = store.root / blob_path(digest)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.unlink()
-    path.write_bytes(data)
+    flip_byte(store.root / blob_path(digest))
     with pytest.raises(CorruptBlob, match=digest):
         export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
     assert [one.name for one in store.root.parent.iterdir()] == ["store"]
@@ -175,7 +162,7 @@ def test_an_export_that_dies_leaves_no_folder_and_the_next_one_cleans_up(store: 
     faults.install(crossed.append)
     export_snapshot(store, 1, beside(store, "whole"), form="graphrag", progress=Silent())
     faults.install(None)
-    whole = files(beside(store, "whole"))
+    whole = files_of(beside(store, "whole"))
     last = crossed.index("exported") + 1
     for at in (last // 2, last):
         target = beside(store, f"out{at}")
@@ -183,7 +170,7 @@ def test_an_export_that_dies_leaves_no_folder_and_the_next_one_cleans_up(store: 
         assert code == -signal.SIGKILL
         assert not target.exists()
         export_snapshot(store, 1, target, form="graphrag", progress=Silent())
-        assert files(target) == whole
+        assert files_of(target) == whole
         assert list(store.root.parent.glob(".out*")) == []
 
 
@@ -201,7 +188,7 @@ def test_the_command_writes_the_tables_and_says_so(store: FolderStore, capsys: p
     assert (told["version"], told["form"], told["files"]) == (1, "graphrag", 6)
     assert main(["export", str(beside(store, "again")), *common]) == 0
     assert "exported version 1 as graphrag to" in capsys.readouterr().out
-    assert files(beside(store)) == files(beside(store, "again"))
+    assert files_of(beside(store)) == files_of(beside(store, "again"))
     assert main(["export", str(beside(store, "other")), "--store", str(store.root), "--tables", "csv"]) == 2
     assert "'csv' is not 'graphrag'" in capsys.readouterr().err
     assert not beside(store, "other").exists()

@@ -78,12 +78,6 @@ def case(forks: Forks) -> Iterator[Case]:
         yield Case(folder / "store", chosen, ended.crossed, end_state(done))
 
 
-@pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
-
 def everything(root: Path) -> dict[str, tuple[bytes, float]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime) for path in root.rglob("*") if path.is_file()}
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,6 @@ from tests.flows.children import Forks, build, settings
 from tests.flows.forgetting import collect, end_state, state_of
 from tests.flows.readers import QUESTIONS, Answers, answers, complete_parts
 from tests.storage.quick import quick_folder
-
-
-@pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
 
 
 def refreshed(root: Path, rows: Documents, number: int) -> None:

@@ -2,72 +2,47 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import indexmill
-from flows.plan import make_plan
-from flows.run import Outcome, backfill_inline, run_build
+from flows.run import backfill_inline
 from schemas.config import Configuration
-from storage import ledger, runs
-from storage.folder import open_store
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
-from tasks.pipeline.build import Build
-from tests.corpora import Documents, told_of, write_corpus
-from tests.flows.children import Forks, settings
+from tests.corpora import Documents, told_of
+from tests.flows.asking import (
+    answers_of,
+    ask,
+    build_within_plan,
+    check_killed_build,
+    edited,
+    family_counts,
+    files_with,
+    plan,
+    rows_of,
+)
+from tests.flows.asking import stage_report as counts
+from tests.flows.children import NO_FAMILIES, build
 from tests.flows.forgetting import forget_here
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer, Received, default_answer, schema_of
-from tests.storage.quick import quick_folder
+
+pytestmark = pytest.mark.usefixtures("api_key")
 
 ROWS = told_of(16)
-OTHERS: dict[str, Any] = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
 SMALL: dict[str, Any] = {"enabled": True, "neighbours": 3, "grain": 0, "largest": 10, "group": 2}
 SMALL |= {"attribute_tokens": 60, "element_tokens": 60}
 WRITTEN = ("attributes", "elements")
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
-
-
 def chosen(store: Path, rows: Documents, server: LlmServer, **llm: Any) -> dict[str, Any]:
-    """The settings of a build with a heterograph, asking this server."""
-    asked = {"backend": "openai", "model": "tester", "base_url": server.base_url, "api_key_env": "CANARY_KEY"}
-    return settings(
-        store,
-        write_corpus(store.parent / f"{store.name}.jsonl", rows),
-        families={**OTHERS, "heterograph": SMALL},
-        llm={**asked, "timeout_seconds": 2.0, **llm},
-    )
-
-
-def build(plain: dict[str, Any], **how: bool) -> Outcome:
-    configuration = Configuration.model_validate(plain)
-    return run_build(configuration, InlineExecutor(), Build.run, progress=Silent(), **how)  # type: ignore[arg-type]
-
-
-def counts(plain: dict[str, Any], outcome: Outcome, stage: str) -> dict[str, int]:
-    """What the run's report counts of a stage."""
-    end = runs.read_run(open_store(plain["store"]), outcome.run).end
-    assert end is not None
-    found: Any = end.report["stages"]
-    return found[stage]  # type: ignore[no-any-return]
-
-
-def edited(rows: Documents) -> Documents:
-    title, text = rows["doc-0007"]
-    return {**rows, "doc-0007": (title, f"{text} Then Zed Vex came to Krait Hall."), "doc-0099": ("Rook", "Rook left.")}
+    """The settings of a build with a heterograph."""
+    return ask(store, rows, server, llm=llm, families={**NO_FAMILIES, "heterograph": SMALL})
 
 
 def asks(chat: Mapping[str, Any], *names: str) -> bool:
@@ -82,8 +57,7 @@ def of(server: LlmServer, *names: str) -> list[Received]:
 
 def made_of(root: Path) -> dict[str, set[str]]:
     """What the texts of each table are made of."""
-    with indexmill.open(root) as snapshot:
-        return {name: set(snapshot.table(name)["made_of"].to_pylist()) for name in WRITTEN}
+    return {name: {row["made_of"] for row in rows_of(root, name)} for name in WRITTEN}
 
 
 def test_each_text_is_paid_for_once(quick: Path) -> None:
@@ -91,8 +65,8 @@ def test_each_text_is_paid_for_once(quick: Path) -> None:
         plain = chosen(quick / "store", ROWS, server)
         first = build(plain)
         written = made_of(quick / "store")
+        assert family_counts(quick / "store", "heterograph")["stand_ins"] == 0
         with indexmill.open(quick / "store") as snapshot:
-            assert snapshot.manifest.families["heterograph"].counts["stand_ins"] == 0
             models: Any = snapshot.manifest.models
         assert {models[name]["model"] for name in WRITTEN} == {"tester"}
         assert min(map(len, written.values())) > 2
@@ -116,8 +90,7 @@ def test_each_text_is_paid_for_once(quick: Path) -> None:
         cold = build(plain, cold=True)
         fresh = build(chosen(quick / "fresh", edited(ROWS), server))
         assert cold.manifest == fresh.manifest
-    held = b"".join(path.read_bytes() for path in quick.rglob("*") if path.is_file())
-    assert CANARY.encode() not in held
+    assert files_with(quick, CANARY) == []
 
 
 def test_a_backfill_by_batches_makes_the_graph_of_direct_calls(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,13 +115,11 @@ def test_a_prompt_holds_what_is_read_as_data_and_says_what_it_is_about(quick: Pa
         build(chosen(quick / "store", rows, server))
         messages = [received.json()["messages"] for received in of(server)]
     written = made_of(quick / "store")
-    with indexmill.open(quick / "store") as snapshot:
-        passages = set(snapshot.table("passages")["passage_id"].to_pylist())
+    passages = {row["passage_id"] for row in rows_of(quick / "store", "passages")}
     assert len({str(system) for system, *_ in messages}) == 2
     assert not any(order in str(system) for system, *_ in messages)
-    entries = [entry for _, _, entry in ledger.scan(open_store(quick / "store")) if entry is not None]
     for task, name in (("attribute", "attributes"), ("high_level", "elements")):
-        own = [entry for entry in entries if entry.task == task]
+        own = answers_of(quick / "store", task)
         assert {entry.makes for entry in own} == written[name]
         assert all(entry.about and set(entry.about) <= passages | written["attributes"] for entry in own)
 
@@ -167,37 +138,26 @@ def test_a_refused_text_has_a_stand_in_until_it_is_asked_for_again(quick: Path) 
     with LlmServer(faults=Faults(rule=refusing("Fenna Rook"))) as server:
         plain = chosen(quick / "store", ROWS, server) | {"run": {"max_stand_ins": 1.0}}
         build(plain)
-        with indexmill.open(quick / "store") as snapshot:
-            count = snapshot.manifest.families["heterograph"].counts["stand_ins"]
-            rows = [row for name in WRITTEN for row in snapshot.table(name).to_pylist() if row["stand_in"]]
-        assert len(rows) == count >= 2
+        rows = [row for name in WRITTEN for row in rows_of(quick / "store", name) if row["stand_in"]]
+        assert len(rows) == family_counts(quick / "store", "heterograph")["stand_ins"] >= 2
         calls = server.billed.calls
         again = build(plain)
         assert (again.published, again.parts_made, server.billed.calls) == (False, 0, calls)
-        planned = make_plan(Configuration.model_validate(plain), progress=Silent())
+        planned = plan(plain)
         assert (planned.publishes, planned.parts.made) == (False, 0)
     with LlmServer() as server:
         plain = chosen(quick / "store", ROWS, server)
         assert build(plain, retry_refused=True).llm_calls > 0
-        with indexmill.open(quick / "store") as snapshot:
-            assert snapshot.manifest.families["heterograph"].counts["stand_ins"] == 0
+        assert family_counts(quick / "store", "heterograph")["stand_ins"] == 0
         assert build(plain).published is False
 
 
 def test_a_plan_bounds_what_the_model_will_be_asked(quick: Path) -> None:
     with LlmServer() as server:
-        for now in (ROWS, edited(ROWS)):
-            plain = chosen(quick / "store", now, server)
-            plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-            before = server.billed.calls, server.billed.input_tokens, server.billed.output_tokens
-            outcome = build(plain)
-            after = server.billed.calls, server.billed.input_tokens, server.billed.output_tokens
-            spent = [now_ - then for now_, then in zip(after, before, strict=True)]
-            bounds = (plan.llm_calls, plan.llm_tokens.input, plan.llm_tokens.output)
-            for bound, number in zip(bounds, spent, strict=True):
-                assert bound.low <= number <= bound.high
-            assert outcome.llm_calls == spent[0]
-        assert make_plan(Configuration.model_validate(plain), progress=Silent()).llm_calls.high == 0
+        for rows in (ROWS, edited(ROWS)):
+            plain = chosen(quick / "store", rows, server)
+            build_within_plan(plain, server)
+        assert plan(plain).llm_calls.high == 0
 
 
 def test_another_prompt_makes_its_own_texts_again(quick: Path) -> None:
@@ -208,10 +168,10 @@ def test_another_prompt_makes_its_own_texts_again(quick: Path) -> None:
         build(chosen(quick / "store", ROWS, server))
         first = len(of(server, "elements"))
         plain = chosen(quick / "store", ROWS, server, prompts=str(folder))
-        plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-        assert set(plan.stages["elements"].causes) == {"model"}
+        expected = plan(plain)
+        assert set(expected.stages["elements"].causes) == {"model"}
         assert not {"embed", "extract", "attributes", "hetero_groups"} & {
-            name for name, stage in plan.stages.items() if stage.made
+            name for name, stage in expected.stages.items() if stage.made
         }
         outcome = build(plain)
         told = counts(plain, outcome, "elements")
@@ -236,38 +196,16 @@ def test_a_forgotten_document_is_in_no_answer_and_no_text(quick: Path) -> None:
     with LlmServer(answer=telling) as server:
         plain = chosen(quick / "store", rows, server)
         build(plain)
-        with indexmill.open(quick / "store") as snapshot:
-            told = [row["text"] for name in WRITTEN for row in snapshot.table(name).to_pylist()]
+        told = [row["text"] for name in WRITTEN for row in rows_of(quick / "store", name)]
         assert sum("Vexatious" in text for text in told) >= 2
         forget_here(str(quick / "store"), plain, "doc-0098")
-        assert holding(quick / "store", "Vexatious") == []
+        assert files_with(quick / "store", "Vexatious") == []
         assert build(chosen(quick / "store", ROWS, server)).published is False
         cold = build(chosen(quick / "store", ROWS, server), cold=True)
         assert cold.manifest == build(chosen(quick / "fresh", ROWS, server)).manifest
 
 
-def holding(root: Path, word: str) -> list[Path]:
-    """The files of a store that hold a word, the rows of tables read."""
-    found = []
-    for path in (path for path in root.rglob("*") if path.is_file()):
-        data = path.read_bytes()
-        text = str(pq.read_table(path).to_pylist()).encode() if data.startswith(b"PAR1") else data
-        if word.encode() in text:
-            found.append(path)
-    return found
-
-
 @pytest.mark.parametrize("share", [0.8, 0.97])
 def test_a_killed_build_pays_again_at_most_what_was_in_flight(quick: Path, share: float) -> None:
-    with LlmServer() as server, Forks() as forks:
-        whole = forks.build(chosen(quick / "whole", ROWS, server))
-        assert whole.outcome is not None
-        asked = server.billed.calls
-        plain = chosen(quick / "store", ROWS, server, concurrency=4)
-        ledgers = [at for at, name in enumerate(whole.crossed, 1) if "ledger/" in name]
-        killed = forks.build(plain, at=ledgers[int(len(ledgers) * share)])
-        assert killed.code == -signal.SIGKILL
-        resumed = forks.build(plain)
-        assert resumed.outcome is not None
-        assert resumed.outcome.manifest == whole.outcome.manifest
-        assert asked <= server.billed.calls - asked <= asked + 4
+    with LlmServer() as server:
+        check_killed_build(lambda store, **llm: chosen(quick / store, ROWS, server, **llm), server, share)

@@ -65,7 +65,7 @@ def test_a_night_without_a_question_to_a_language_model_starts_no_worker(
         children.build(asking)
         asked = len(server.chats)
         monkeypatch.setattr("flows.build.open_cluster", fail)
-        outcome = in_flow(Order(Configuration.model_validate(asking), Silent()))
+        outcome = run_in_flow(Order(Configuration.model_validate(asking), Silent()))
     assert (outcome.published, outcome.parts_made) == (False, 0)
     assert len(server.chats) == asked > 0
 

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +26,6 @@ from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.forgetting import answer, collect, forget_here, passages_of, refuse
 from tests.storage import children
-from tests.storage.quick import quick_folder
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with quick_folder() as quick:
-        yield quick
-
-
-@pytest.fixture
-def store(folder: Path) -> FolderStore:
-    return init_store(folder / "store")
 
 
 def keys(store: FolderStore) -> list[str]:
@@ -66,33 +53,33 @@ def signed(**changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
-def test_what_was_handed_over_is_taken_in(store: FolderStore, folder: Path, name: str) -> None:
+def test_what_was_handed_over_is_taken_in(store: FolderStore, quick: Path, name: str) -> None:
     made = [answer(store, f"prompt {number}", ["a"], f"node {number}", "naïve \u2028") for number in range(300)]
     store.create(ledger_name(digest_of(b"damaged")), b"{")
-    done = export_ledger(store, folder / name, progress=Silent())
+    done = export_ledger(store, quick / name, progress=Silent())
     assert (done.answers, done.damaged) == (300, 1)
-    assert export_ledger(store, folder / f"again-{name}", progress=Silent()).bytes == done.bytes
-    assert (folder / name).read_bytes() == (folder / f"again-{name}").read_bytes()
-    data = (folder / name).read_bytes()
+    assert export_ledger(store, quick / f"again-{name}", progress=Silent()).bytes == done.bytes
+    assert (quick / name).read_bytes() == (quick / f"again-{name}").read_bytes()
+    data = (quick / name).read_bytes()
     lines = (gzip.decompress(data) if name.endswith(".gz") else data).splitlines(keepends=True)
     assert [json.loads(line)["key"] for line in lines] == sorted(one.key for one in made)
-    other = init_store(folder / "other")
-    taken = import_ledger(other, folder / name, progress=Silent())
+    other = init_store(quick / "other")
+    taken = import_ledger(other, quick / name, progress=Silent())
     assert (taken.lines, taken.added, taken.there, taken.quarantined) == (300, 300, 0, 0)
     assert all(ledger.find(other, one.key) == one for one in made)
-    again = import_ledger(other, folder / name, progress=Silent())
+    again = import_ledger(other, quick / name, progress=Silent())
     assert (again.added, again.there) == (0, 300)
     assert [run.state for run in runs.list_runs(other)] == ["done", "done"]
 
 
-def test_an_answer_that_is_there_stands_and_a_damaged_one_is_replaced(store: FolderStore, folder: Path) -> None:
+def test_an_answer_that_is_there_stands_and_a_damaged_one_is_replaced(store: FolderStore, quick: Path) -> None:
     ours = answer(store, "prompt", ["a"], "node", "ours")
     lost = answer(store, "lost", ["a"], "lost", "words")
-    export_ledger(store, folder / "answers.jsonl", progress=Silent())
+    export_ledger(store, quick / "answers.jsonl", progress=Silent())
     theirs = ours.model_copy(update={"value": {"summary": "theirs"}})
-    (folder / "theirs.jsonl").write_bytes(theirs.to_bytes() + lost.to_bytes())
+    (quick / "theirs.jsonl").write_bytes(theirs.to_bytes() + lost.to_bytes())
     store.replace(ledger_name(lost.key), b"damaged")
-    done = import_ledger(store, folder / "theirs.jsonl", progress=Silent())
+    done = import_ledger(store, quick / "theirs.jsonl", progress=Silent())
     assert (done.added, done.there) == (1, 1)
     assert ledger.find(store, ours.key) == ours
     assert ledger.find(store, lost.key) == lost
@@ -120,12 +107,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_line_is_counted_and_kept_out(store: FolderStore, folder: Path, name: str) -> None:
+def test_a_hostile_line_is_counted_and_kept_out(store: FolderStore, quick: Path, name: str) -> None:
     good = signed()
-    (folder / "file.jsonl").write_bytes(good + HOSTILE[name] + b"\n\n")
-    rehearsed = import_ledger(store, folder / "file.jsonl", progress=Silent(), dry_run=True)
+    (quick / "file.jsonl").write_bytes(good + HOSTILE[name] + b"\n\n")
+    rehearsed = import_ledger(store, quick / "file.jsonl", progress=Silent(), dry_run=True)
     assert store.list("ledger/") == store.list("runs/") == []
-    done = import_ledger(store, folder / "file.jsonl", progress=Silent())
+    done = import_ledger(store, quick / "file.jsonl", progress=Silent())
     assert (done.lines, done.added, done.quarantined, dict(done.reasons)) == (2, 1, 1, {"not-a-record": 1})
     assert (rehearsed.added, rehearsed.reasons) == (1, done.reasons)
     assert keys(store) == [digest_of(b"key")]
@@ -137,53 +124,53 @@ def test_a_hostile_line_is_counted_and_kept_out(store: FolderStore, folder: Path
     assert "wards" not in str(row)
 
 
-def test_lines_without_end_newer_ones_and_a_file_that_breaks_off(store: FolderStore, folder: Path) -> None:
-    with gzip.open(folder / "file.gz", "wb", 1) as file:
+def test_lines_without_end_newer_ones_and_a_file_that_breaks_off(store: FolderStore, quick: Path) -> None:
+    with gzip.open(quick / "file.gz", "wb", 1) as file:
         file.write(signed() + b"x" * (LONGEST + 10) + b"\n" + signed(format=2))
         file.write(b"".join(signed(key=digest_of(bytes([number]))) for number in range(200)))
-    data = (folder / "file.gz").read_bytes()
-    (folder / "file.gz").write_bytes(data[: len(data) - 2000])
-    done = import_ledger(store, folder / "file.gz", progress=Silent())
+    data = (quick / "file.gz").read_bytes()
+    (quick / "file.gz").write_bytes(data[: len(data) - 2000])
+    done = import_ledger(store, quick / "file.gz", progress=Silent())
     assert dict(done.reasons) == {"too-large": 1, "newer-format": 1, "broken-off": 1}
     assert 1 <= done.added < 201
     assert len(keys(store)) == done.added
 
 
 @pytest.mark.parametrize("data", [b"hello\n", b'{"id": "a", "text": "a corpus"}\n' * 3])
-def test_a_file_of_something_else_is_refused(store: FolderStore, folder: Path, data: bytes) -> None:
-    (folder / "file.jsonl").write_bytes(data)
+def test_a_file_of_something_else_is_refused(store: FolderStore, quick: Path, data: bytes) -> None:
+    (quick / "file.jsonl").write_bytes(data)
     with pytest.raises(BadInput, match="is a record of a ledger"):
-        import_ledger(store, folder / "file.jsonl", progress=Silent())
+        import_ledger(store, quick / "file.jsonl", progress=Silent())
     with pytest.raises(BadInput, match="no such file"):
-        import_ledger(store, folder / "nothing.jsonl", progress=Silent())
-    (folder / "empty.jsonl").write_bytes(b"")
-    assert import_ledger(store, folder / "empty.jsonl", progress=Silent()).lines == 0
+        import_ledger(store, quick / "nothing.jsonl", progress=Silent())
+    (quick / "empty.jsonl").write_bytes(b"")
+    assert import_ledger(store, quick / "empty.jsonl", progress=Silent()).lines == 0
 
 
-def test_an_import_waits_for_no_run(store: FolderStore, folder: Path) -> None:
-    (folder / "file.jsonl").write_bytes(signed())
+def test_an_import_waits_for_no_run(store: FolderStore, quick: Path) -> None:
+    (quick / "file.jsonl").write_bytes(signed())
     with acquire(store, "other"), pytest.raises(LeaseLost):
-        import_ledger(store, folder / "file.jsonl", progress=Silent())
+        import_ledger(store, quick / "file.jsonl", progress=Silent())
     assert keys(store) == []
 
 
-def test_an_export_is_recorded_and_writes_over_nothing(store: FolderStore, folder: Path) -> None:
+def test_an_export_is_recorded_and_writes_over_nothing(store: FolderStore, quick: Path) -> None:
     answer(store, "prompt", ["a"], "node")
-    export_ledger(store, folder / "a" / "file.jsonl", progress=Silent())
+    export_ledger(store, quick / "a" / "file.jsonl", progress=Silent())
     (record,) = exports.exports(store)
-    assert (record.version, record.path) == (None, str(folder / "a" / "file.jsonl"))
-    for path, words in ((folder / "a" / "file.jsonl", "exists"), (store.root / "file.jsonl", "inside the store")):
+    assert (record.version, record.path) == (None, str(quick / "a" / "file.jsonl"))
+    for path, words in ((quick / "a" / "file.jsonl", "exists"), (store.root / "file.jsonl", "inside the store")):
         with pytest.raises(BadInput, match=words):
             export_ledger(store, path, progress=Silent())
     with pytest.raises(StoreNotWritable):
-        export_ledger(store, folder / "a" / "file.jsonl" / "below", progress=Silent())
-    assert [path.name for path in (folder / "a").iterdir()] == ["file.jsonl"]
+        export_ledger(store, quick / "a" / "file.jsonl" / "below", progress=Silent())
+    assert [path.name for path in (quick / "a").iterdir()] == ["file.jsonl"]
 
 
-def test_garbage_collection_leaves_the_ledger(folder: Path) -> None:
-    root = folder / "store"
+def test_garbage_collection_leaves_the_ledger(quick: Path) -> None:
+    root = quick / "store"
     for rows in (documents(4, words=60), documents(3, words=60)):
-        build(settings(root, write_corpus(folder / "corpus.jsonl", rows)))
+        build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
     store = open_store(root)
     gone = set(passages_of(root, 1)["doc-0003"]) - set(passages_of(root, 2))
     made = [answer(store, "old", gone, "old"), answer(store, "new", passages_of(root)["doc-0001"], "new")]
@@ -204,22 +191,22 @@ def export_and_die(root: str, path: str) -> None:
     export_ledger(open_store(root), Path(path), progress=Deadly())
 
 
-def test_what_a_killed_export_left_is_removed_by_the_next(store: FolderStore, folder: Path) -> None:
+def test_what_a_killed_export_left_is_removed_by_the_next(store: FolderStore, quick: Path) -> None:
     answer(store, "prompt", ["a"], "node")
-    (folder / "out").mkdir()
-    path = folder / "out" / "file.jsonl"
+    (quick / "out").mkdir()
+    path = quick / "out" / "file.jsonl"
     assert children.run(export_and_die, str(store.root), str(path)) == -signal.SIGKILL
-    assert [one.suffix for one in (folder / "out").iterdir()] == [".partial"]
+    assert [one.suffix for one in (quick / "out").iterdir()] == [".partial"]
     export_ledger(store, path, progress=Silent())
-    assert list((folder / "out").iterdir()) == [path]
+    assert list((quick / "out").iterdir()) == [path]
 
 
 # Forgetting
 
 
-def test_what_came_from_a_forgotten_document_goes_through_all_layers(folder: Path) -> None:
-    root = folder / "store"
-    chosen = settings(root, write_corpus(folder / "corpus.jsonl", documents(6, words=60)))
+def test_what_came_from_a_forgotten_document_goes_through_all_layers(quick: Path) -> None:
+    root = quick / "store"
+    chosen = settings(root, write_corpus(quick / "corpus.jsonl", documents(6, words=60)))
     build(chosen)
     store, passages = open_store(root), passages_of(root)
     theirs, others = passages["doc-0002"], passages["doc-0004"]
@@ -249,7 +236,7 @@ def test_what_came_from_a_forgotten_document_goes_through_all_layers(folder: Pat
     stays.append(answer(store, "above the other refusal", ["n13"], "n14"))
     store.create(ledger_name(digest_of(b"damaged")), b"{")
     store.create("ledger/README", b"nothing of ours")
-    export_ledger(store, folder / "before.jsonl.gz", progress=Silent())
+    export_ledger(store, quick / "before.jsonl.gz", progress=Silent())
     fallen = {one.key for one in [*goes, above]} - {goes[-1].key}
     names = {ledger_name(key) for key in [*fallen, digest_of(b"damaged")]}
     names.add(refusal_name(digest_of(b"refused gap")))
@@ -264,7 +251,7 @@ def test_what_came_from_a_forgotten_document_goes_through_all_layers(folder: Pat
     *_, last = store.list("forgotten/")
     assert ForgetRecord.from_bytes(store.get(last), last).answers == len(names)
     # What was handed over before does not bring it back, here or in a store that has forgotten it, too.
-    done = import_ledger(store, folder / "before.jsonl.gz", progress=Silent())
+    done = import_ledger(store, quick / "before.jsonl.gz", progress=Silent())
     left = {one.key for one in stays}
     assert {name for name in keys(store) if name != "README"} - left == {
         one.key for one in goes if one.makes in ("n7", "n8", "n9", "n10")
@@ -272,12 +259,12 @@ def test_what_came_from_a_forgotten_document_goes_through_all_layers(folder: Pat
     assert done.forgotten == 9
 
 
-def test_a_ledger_of_other_texts_is_not_searched_for_words(folder: Path) -> None:
+def test_a_ledger_of_other_texts_is_not_searched_for_words(quick: Path) -> None:
     """Another document may say the same: an answer about that one stays."""
-    root = folder / "store"
+    root = quick / "store"
     rows = documents(4, words=60)
     title = next(iter(rows["doc-0001"]))
-    chosen = settings(root, write_corpus(folder / "corpus.jsonl", rows))
+    chosen = settings(root, write_corpus(quick / "corpus.jsonl", rows))
     build(chosen)
     store = open_store(root)
     kept = answer(store, "prompt", passages_of(root)["doc-0003"], "node", title)
@@ -285,9 +272,9 @@ def test_a_ledger_of_other_texts_is_not_searched_for_words(folder: Path) -> None
     assert keys(store) == [kept.key]
 
 
-def test_tombstones_name_the_passages(folder: Path) -> None:
-    root = folder / "store"
-    chosen = settings(root, write_corpus(folder / "corpus.jsonl", documents(4, words=60)))
+def test_tombstones_name_the_passages(quick: Path) -> None:
+    root = quick / "store"
+    chosen = settings(root, write_corpus(quick / "corpus.jsonl", documents(4, words=60)))
     build(chosen)
     passages = passages_of(root)
     forget_here(str(root), chosen, "doc-0001")
@@ -307,7 +294,7 @@ def shown(capsys: pytest.CaptureFixture[str], *argv: object) -> Any:
 
 
 def test_the_command_counts_hands_over_and_takes_in(
-    store: FolderStore, folder: Path, capsys: pytest.CaptureFixture[str]
+    store: FolderStore, quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shown(capsys, "ledger", "stats", "--store", store.root)["models"] == []
     assert main(["ledger", "stats", "--store", str(store.root)]) == 0
@@ -327,12 +314,12 @@ def test_the_command_counts_hands_over_and_takes_in(
         "bytes": 0,
     }
     assert told["bytes"] == sum(len(store.get(name)) for name in store.list("ledger/"))
-    path, other = folder / "answers.jsonl.gz", init_store(folder / "other")
+    path, other = quick / "answers.jsonl.gz", init_store(quick / "other")
     assert shown(capsys, "ledger", "export", path, "--store", store.root)["answers"] == 3
     assert shown(capsys, "ledger", "import", path, "--store", other.root, "--dry-run")["added"] == 3
     assert shown(capsys, "ledger", "import", path, "--store", other.root)["added"] == 3
     assert shown(capsys, "ledger", "import", path, "--store", other.root)["there"] == 3
-    for argv in (["stats"], ["export", str(folder / "b.jsonl")], ["import", str(path)]):
+    for argv in (["stats"], ["export", str(quick / "b.jsonl")], ["import", str(path)]):
         assert main(["ledger", *argv, "--store", str(other.root)]) == 0
     out, err = capsys.readouterr()
     assert "answers added: 0; there already: 3" in out

@@ -10,7 +10,7 @@ import signal
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,23 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from distributed import Client
+
 import indexmill
 from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
 from flows.run import Outcome, run_build
 from indexmill.models.llm_errors import LlmBusy
 from schemas.config import Configuration
-from storage import ledger, runs
+from storage import runs
 from storage.folder import init_store, open_store
-from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.build import Build
-from tests.corpora import Documents, documents, write_corpus
-from tests.flows.children import ROOT, settings
+from tests.corpora import Documents, documents
+from tests.flows.asking import answers_of, ask
+from tests.flows.children import NO_FAMILIES, ROOT, build
 from tests.flows.commands import Command, command, write_settings
 from tests.llm_server import CANARY, KINDS, LOST, WITHHELD, Faults, LlmServer, default_answer
-from tests.storage.quick import quick_folder
 
 LASTING = {"400", "401", "403", "404", "422", "429-quota", "429-600"}
 """Kinds that no retry mends, and one that takes ten minutes."""
@@ -45,32 +46,22 @@ WORKERS, CONCURRENCY = 2, 4
 KEY = {"CANARY_KEY": CANARY}
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(autouse=True)
+def canary_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
 
 
 def chosen(store: Path, server: LlmServer, rows: Documents, **llm: Any) -> dict[str, Any]:
     """The settings of a build of nothing but a tree, asking this server."""
-    asked = {"backend": "openai", "model": "tester", "base_url": server.base_url, "api_key_env": "CANARY_KEY"}
     store.parent.mkdir(exist_ok=True)
-    return settings(
-        store,
-        write_corpus(store.parent / f"{store.name}.jsonl", rows),
-        families={
-            "lsh_tree": {"smallest": 2, "largest": 4, "group": 8 if len(rows) <= FEW else 64},
-            **{other: {"enabled": False} for other in ("bm25", "tri_graph", "zoom_graph")},
-        },
-        llm={**asked, "timeout_seconds": 20.0, "concurrency": CONCURRENCY, **llm},
-        run={"workers": WORKERS},
-    )
+    tree = {"smallest": 2, "largest": 4, "group": 8 if len(rows) <= FEW else 64}
+    asked = {"api_key_env": "CANARY_KEY", "timeout_seconds": 20.0, "concurrency": CONCURRENCY, **llm}
+    return ask(store, rows, server, families={**NO_FAMILIES, "lsh_tree": tree}, llm=asked, run={"workers": WORKERS})
 
 
-def build(plain: dict[str, Any], executor: Executor | None = None) -> Outcome:
-    """A build in this process."""
-    return run_build(Configuration.model_validate(plain), executor or InlineExecutor(), Build.run, progress=Silent())
+def build_on(client: Client, plain: dict[str, Any]) -> Outcome:
+    """A build of this process on the workers of a cluster."""
+    return run_build(Configuration.model_validate(plain), DaskExecutor(client), Build.run, progress=Silent())
 
 
 def expected(quick: Path, rows: Documents) -> Outcome:
@@ -99,11 +90,6 @@ def counts(plain: dict[str, Any], run: int = -1) -> dict[str, Any]:
     end = runs.list_runs(open_store(plain["store"]))[run].end
     assert end is not None
     return dict(end.report["stages"]["lsh_summaries"])  # type: ignore[index, call-overload, arg-type]
-
-
-def answers(plain: dict[str, Any]) -> int:
-    """How many answers the ledger holds."""
-    return sum(entry is not None for _, _, entry in ledger.scan(open_store(plain["store"])))
 
 
 def hides(folder: Path, *ended: Command, but: Path | None = None, secret: str = CANARY) -> None:
@@ -161,10 +147,10 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Pat
         began = time.monotonic()
         with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
             with pytest.raises(LlmBusy, match=r"llm.deadline_seconds is 30: run again, or raise it"):
-                build(plain, DaskExecutor(client))
+                build_on(client, plain)
             assert time.monotonic() - began < 60
-            assert server.billed.calls == answers(plain) < calm.llm_calls
-            found = build(plain, DaskExecutor(client))
+            assert server.billed.calls == len(answers_of(plain["store"])) < calm.llm_calls
+            found = build_on(client, plain)
     assert found.manifest == calm.manifest
     assert server.billed.calls == calm.llm_calls
 
@@ -197,7 +183,7 @@ def test_a_signal_ends_a_run_whose_endpoint_is_paused(quick: Path) -> None:
             assert run.wait(60) != 0
             assert run.left_behind() == {}
             assert time.monotonic() - began < 30
-        assert answers(plain) == server.billed.calls
+        assert len(answers_of(plain["store"])) == server.billed.calls
         found = build(plain)
         assert server.billed.calls == len(server.chats) - 1
         assert found.published
@@ -234,12 +220,13 @@ def test_a_killed_run_pays_again_for_what_was_in_flight_alone(quick: Path, count
             run.signal(signal.SIGKILL, everywhere=True)
             assert run.wait() == -signal.SIGKILL
             flying = server.in_flight
-            assert len(server.chats) - answers(plain) == flying  # whatever was answered is in the ledger
+            kept = len(answers_of(plain["store"]))
+            assert len(server.chats) - kept == flying  # whatever was answered is in the ledger
             assert run.left_behind() == {}
         assert 1 <= flying <= WORKERS * CONCURRENCY
         killed.set()
         until(lambda: not server.in_flight)
-        assert server.billed.calls - answers(plain) == flying
+        assert server.billed.calls - kept == flying
         second = whole(quick / "site", plain)
         assert second.json()["manifest"] == calm.manifest
         assert server.billed.calls - calm.llm_calls == flying
@@ -282,7 +269,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(quick: Path, count: int, p
         if count == FEW:
             root = init_store(Path(plain["store"])).root
             with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
-                build(plain, DaskExecutor(client))
+                build_on(client, plain)
         else:
             whole(quick / "site", plain)
         assert server.most_in_flight > CONCURRENCY  # on both workers

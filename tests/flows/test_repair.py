@@ -43,12 +43,6 @@ def versions() -> Iterator[Versions]:
 
 
 @pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
 def root(versions: Versions, quick: Path) -> Path:
     """A copy of a store with two versions, to be damaged."""
     return Path(shutil.copytree(versions.root, quick / "store"))

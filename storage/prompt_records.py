@@ -1,0 +1,111 @@
+"""Records about prompts that language models were sent: the answer to one, or that it has none.
+
+Each is named after the prompt's key, and holds the digest of its own content, by which damage is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import Field, StringConstraints
+
+from indexmill.errors import CorruptBlob, NotFound, UnsupportedFormat
+from indexmill.store.canonical import canonical_json, digest_of, strict_json
+from indexmill.store.manifest import Digest, Record, Timestamp, Word
+from storage.protocol import Store
+
+__all__ = ["Id", "PromptRecord", "find", "read", "scan"]
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+"""The id of a passage, a node or a document."""
+
+
+class PromptRecord(Record):
+    """What the records about a prompt have in common."""
+
+    format: Literal[1] = 1
+    key: Digest
+    """Hashes all that shapes the answer."""
+    task: Word
+    model: Id
+    prompt_version: Id
+    about: Annotated[tuple[Id, ...], Field(strict=False)] = ()
+    """The ids of the passages and nodes whose text the prompt held."""
+    makes: Annotated[str, StringConstraints(max_length=1000)] = ""
+    """The id of what the answer is for."""
+    run_id: Word
+    created: Timestamp
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the record in a store."""
+
+    def to_bytes(self) -> bytes:
+        """The record as canonical JSON, with its digest."""
+        content = self.model_dump(mode="json", by_alias=True)
+        return canonical_json({**content, "digest": digest_of(canonical_json(content))})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """Read a record. Raises CorruptBlob unless its digest is that of its content, UnsupportedFormat if it is newer.
+
+        Neither message holds anything of the record.
+        """
+        try:
+            content = strict_json(data)
+            digest = content.pop("digest")
+            whole = canonical_json(content)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise CorruptBlob(f"{where} is no {cls.__name__} ({len(data)} bytes)") from None
+        if digest != digest_of(whole):
+            raise CorruptBlob(f"{where}: the content is not that of its digest ({len(data)} bytes)")
+        if type(content.get("format")) is int and content["format"] > 1:
+            raise UnsupportedFormat(
+                f"{where} has format {content['format']}; this indexmill reads 1: install a newer one"
+            )
+        return super().from_bytes(whole, where)
+
+
+_R = TypeVar("_R", bound=PromptRecord)
+
+
+def read(store: Store, name: str, kind: type[_R]) -> _R:
+    """The record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
+    return _checked(store.get(name), store, name, kind)
+
+
+def find(store: Store, name: str, kind: type[_R]) -> _R | None:
+    """The record of a name; None if there is none that can be read."""
+    with contextlib.suppress(NotFound, CorruptBlob):
+        return read(store, name, kind)
+    return None
+
+
+def scan(
+    store: Store, prefixes: Iterable[str], kind: type[_R], advanced: Callable[[], object] = lambda: None
+) -> Iterator[tuple[str, int, _R | None]]:
+    """Every record by name, with its bytes, in the order of the keys; None for what cannot be read.
+
+    Holds the names of one prefix at a time; `advanced` is called after each.
+    """
+    for prefix in prefixes:
+        for name in store.list(prefix):
+            with contextlib.suppress(NotFound, ValueError):  # gone by now, or a name that is none of a store's
+                data = store.get(name)
+                try:
+                    yield name, len(data), _checked(data, store, name, kind)
+                except CorruptBlob:
+                    yield name, len(data), None
+        advanced()
+
+
+def _checked(data: bytes, store: Store, name: str, kind: type[_R]) -> _R:
+    where = f"{store.url}/{name}"
+    record = kind.from_bytes(data, where)
+    if record.name != name:
+        raise CorruptBlob(f"{where} is the record of another key")
+    return record
