@@ -20,7 +20,7 @@ from flows.operation import recorded
 from indexmill.errors import BadInput, DiskFull, FamilyNotFound, SnapshotNotFound, StoreNotWritable
 from indexmill.export import graphml
 from indexmill.export.entity_graph import check_extraction
-from indexmill.families.base import load
+from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS, families_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.layout import blob_path

@@ -17,7 +17,7 @@ ROOMS = ("flows", "tasks", "storage", "schemas", "indexmill")
 
 FLOORS = {
     "tasks": ("pipeline", "registry", "families", "stages", "core", "llm", "text"),
-    "indexmill": ("command", "snapshot", "answer evaluate export", "families", "retrieve", "store text models"),
+    "indexmill": ("command", "snapshot", "families", "answer evaluate export", "retrieve", "store text models"),
 }
 """The same inside a room; those of a row may import each other. Modules on no floor are for all."""
 
@@ -27,10 +27,6 @@ BASICS = {"diff", "errors", "extras", "forks", "hits", "mistakes", "results"}
 UPWARD = {
     "indexmill.answer -> indexmill.snapshot",
     "indexmill.evaluate -> indexmill.snapshot",
-    "indexmill.families -> indexmill.answer",
-    "indexmill.families -> indexmill.export",
-    "indexmill.retrieve -> indexmill.answer",
-    "indexmill.retrieve -> indexmill.families",
 }
 """What still points up. Nothing is added here, and what points up no more is taken off."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from indexmill.answer.asking import Ask, Patience
-from indexmill.answer.base import Answer, Answering, Said, context_tokens
+from indexmill.answer.base import Answer, Answering, Said, answering, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
@@ -18,7 +18,6 @@ from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.retrieve.base import check_k
 from indexmill.retrieve.budget import fitting
-from indexmill.retrieve.registry import answering
 
 __all__ = ["NOTHING_FOUND", "Searched", "answers", "contexts_of", "run_to_its_end", "within"]
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.retrieve.family import load
+from indexmill.retrieve.registry import METHODS
 from indexmill.store.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm import Request
     from indexmill.models.llm_errors import LlmError
 
-__all__ = ["Answer", "Answering", "Bill", "Said", "context_tokens", "prompt_tokens", "text_tokens"]
+__all__ = ["Answer", "Answering", "Bill", "Said", "answering", "context_tokens", "prompt_tokens", "text_tokens"]
 
 _BYTES_PER_TOKEN = 8
 """At most, of any text: an encoder takes a run of letters in a script that it does not know for one token."""
@@ -95,7 +99,7 @@ class Answering(Protocol):
 
     It is made with ``settings``, a mapping that replaces some of its own, and ``prompts``, a folder whose files replace
     its prompts, or None; raises BadInput for a setting that it does not take, ConfigurationError for a folder or a
-    prompt that cannot be read. A method that has one of its own names it in ``indexmill.retrieve.registry``.
+    prompt that cannot be read. A family that has one of its own declares it (``ReaderFamily.answering``).
     """
 
     @property
@@ -118,6 +122,14 @@ class Answering(Protocol):
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
         """Answer a question from its hits, at least one, best first; raises what ``ask`` raises."""
         ...
+
+
+def answering(name: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
+    """The way in which a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
+    if name not in METHODS:
+        raise BadInput(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    way: Answering = load(METHODS[name].answering)(settings, prompts)
+    return way
 
 
 def context_tokens(hit: Hit) -> int:

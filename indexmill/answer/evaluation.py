@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexmill.answer.answers import contexts_of
-from indexmill.answer.base import Answer, Bill
+from indexmill.answer.base import Answer, Bill, answering
 from indexmill.answer.scores import Scores, scores_of
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM
-from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker

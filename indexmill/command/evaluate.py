@@ -23,7 +23,7 @@ from indexmill.command.options import (
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
-from indexmill.families.base import load
+from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import counted
 from indexmill.text.table import table

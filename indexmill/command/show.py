@@ -11,7 +11,7 @@ import click
 from indexmill.command.options import Options, candidate, common, opened
 from indexmill.command.same_as import listing, pairs
 from indexmill.errors import BadInput
-from indexmill.families.base import load
+from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
@@ -30,10 +30,10 @@ _HELP = f"""Show a snapshot, the newest by default: its families with counts and
 
 VERSION is a number, an alias or `newest`.
 
-{" ".join(one.statistics.said for one in _FAMILIES if one.statistics is not None).strip()}
+{" ".join(one.statistics.show_help for one in _FAMILIES if one.statistics is not None).strip()}
 
-{" ".join(word for view in _VIEWS.values() for word in view.said.split())} With --same-as, the pairs of entities whose
-names are nearly the same, the most alike first.
+{" ".join(word for view in _VIEWS.values() for word in view.show_help.split())} With --same-as, the pairs of
+entities whose names are nearly the same, the most alike first.
 """
 
 
@@ -98,7 +98,7 @@ def command(
 def summary(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it.
 
-    Families that the snapshot holds add statistics under keys of their own (``indexmill.families.base.Statistics``).
+    Families that the snapshot holds add statistics under keys of their own (``indexmill.retrieve.family.Statistics``).
     """
     from indexmill.store.canonical import digest_of
 

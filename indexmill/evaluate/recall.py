@@ -197,8 +197,8 @@ def evaluate(
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot does not hold.
     """
-    from indexmill.families.base import load
     from indexmill.retrieve.base import check_k
+    from indexmill.retrieve.family import load
     from indexmill.retrieve.registry import families_of
 
     if not questions:

@@ -29,7 +29,7 @@ the document's next best one. The others keep theirs, so that no document takes 
 method that reads the lists of others, these count less (``beside_reader``). A method that is led by names and by
 vectors counts c / (1 + c).
 
-A family declares which of this holds for it: see ``indexmill.families.base.Fusion``.
+A family declares which of this holds for it: see ``indexmill.retrieve.family.Fusion``.
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -48,7 +48,6 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.families.base import Fusion
 from indexmill.retrieve.base import (
     READ,
     Explanations,
@@ -60,6 +59,7 @@ from indexmill.retrieve.base import (
     parameters_of,
 )
 from indexmill.retrieve.columns import changes
+from indexmill.retrieve.family import Fusion
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.registry import METHODS, available, retriever_of
 

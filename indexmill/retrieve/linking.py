@@ -22,6 +22,7 @@ __all__ = [
     "FILTERED",
     "Link",
     "Links",
+    "link_columns",
     "link_known",
     "link_named",
     "link_nearest",
@@ -49,6 +50,13 @@ class Link:
 
 Links = tuple[Link, ...]
 """The entities that one question names, ascending by row."""
+
+
+def link_columns(linked: Sequence[Links]) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
+    """The links of some questions as columns: the question, the entity and the score of each."""
+    every = [link for links in linked for link in links]
+    questions = np.arange(len(linked)).repeat([len(links) for links in linked])
+    return questions, np.array([one.entity for one in every], np.int64), np.array([one.score for one in every], float)
 
 
 def links_of(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from indexmill.errors import BadInput, FamilyNotFound
-from indexmill.families.base import Fusion, ReaderFamily, load
+from indexmill.retrieve.family import Fusion, ReaderFamily, load
 
 if TYPE_CHECKING:
-    from indexmill.answer.base import Answering
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.retrieve.base import Retriever
     from indexmill.retrieve.term_index import TermIndex
     from indexmill.store.manifest import Manifest
 
-__all__ = ["METHODS", "answering", "available", "enable", "families_of", "provided", "retriever_of", "words_of"]
+__all__ = ["METHODS", "available", "check_family", "enable", "families_of", "provided", "retriever_of", "words_of"]
 
 _FUSED = ReaderFamily(
     name="fused",
@@ -79,6 +76,12 @@ def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
     return retriever
 
 
+def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
+    """Raise FamilyNotFound, which ends with what is missing, for a snapshot without a family."""
+    if name not in manifest.families:
+        raise FamilyNotFound(f"{where}: the snapshot does not hold {name!r}{missing}")
+
+
 def provided(artifacts: Artifacts, what: str) -> Any:
     """What a family that the snapshot holds provides for others: see ``ReaderFamily``; None where none does."""
     for one in families_of(artifacts.manifest):
@@ -96,10 +99,3 @@ def enable(artifact: str) -> str:
     """What to write into the configuration for the first family that reads an artifact."""
     name = next(one.name for one in METHODS.values() if artifact in one.artifacts)
     return f"`families: {{{name}: {{enabled: true}}}}`"
-
-
-def answering(name: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
-    """The way in which a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
-    if name not in METHODS:
-        raise BadInput(f"there is no method {name!r}; there are {', '.join(METHODS)}")
-    return cast("Answering", load(METHODS[name].answering)(settings, prompts))

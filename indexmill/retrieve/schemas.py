@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import load
 from indexmill.retrieve import shared_schema
+from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.store.pack_schema import PackSchema, gathered
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import Fusion, ReaderFamily
+from indexmill.retrieve.family import Fusion, ReaderFamily
 
 __all__ = ["FAMILY"]
 

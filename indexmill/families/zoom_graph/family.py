@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import AnsweringOption, Fusion, ReaderFamily
+from indexmill.retrieve.family import AnsweringOption, Fusion, ReaderFamily
 
 __all__ = ["FAMILY"]
 

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill.answer.answers import contexts_of
-from indexmill.answer.base import context_tokens
+from indexmill.answer.base import answering, context_tokens
 from indexmill.command import main
 from indexmill.command.model import filtering_of
 from indexmill.errors import BadInput
 from indexmill.families.zoom_graph.answering import GAP, KeptSentences, kept_text
 from indexmill.hits import Hit
-from indexmill.retrieve.registry import answering
 from tests.corpora import documents
 from tests.indexmill.families.zoom_graph.test_search import built
 
