@@ -38,7 +38,7 @@ from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.community_tree.entities import gains
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
-from indexmill.families.community_tree.ranking import ranked
+from indexmill.families.community_tree.ranking import rank_passages
 from indexmill.families.community_tree.search import CommunityTree, nodes_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, Vectors
@@ -68,11 +68,11 @@ def entity_graph(snapshot: Snapshot) -> Graph:
     """The entities, linked where they are related, with the vectors of their texts, in the order of the tree's rows."""
     tree = communities_of(snapshot).tree
     ids = snapshot.table("described", ["entity_id"]).column("entity_id").to_pylist()
-    vectors = np.empty((tree.entities, tree.index.vectors.shape[1]), np.float32)
+    vectors = np.empty((tree.leaves, tree.index.vectors.shape[1]), np.float32)
     own = tree.index.level(0)
     vectors[tree.index_rows[own]] = tree.index.vectors[own].astype(np.float32) / SCALE
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    source = np.repeat(np.arange(tree.entities), np.diff(tree.relations.indptr))
+    source = np.repeat(np.arange(tree.leaves), np.diff(tree.relations.indptr))
     return graph_of(ids, vectors, np.stack([source, tree.relations.indices.astype(np.int64)], axis=1))
 
 
@@ -80,7 +80,7 @@ def tree_over(tree: CommunityTree, levels: Sequence[Level]) -> CommunityTree:
     """A tree over the same entities with communities that were found here."""
     entities = levels[0].below if levels else None
     held = [] if entities is None else [entities.vectors, *(mean_of_members(level) for level in levels)]
-    offsets = np.cumsum([0, tree.entities, *(len(level.ids) for level in levels)]).astype(np.int64)
+    offsets = np.cumsum([0, tree.leaves, *(len(level.ids) for level in levels)]).astype(np.int64)
     parents = np.full(offsets[-1], -1, np.int32)
     children = []
     for number, level in enumerate(levels):
@@ -110,7 +110,7 @@ def at_random(graph: Graph, tree: CommunityTree, seed: int = 0) -> CommunityTree
     draw = np.random.default_rng(seed)
     labels = [
         tree.parents[tree.offsets[level] : tree.offsets[level + 1]].astype(np.int64) - tree.offsets[level + 1]
-        for level in range(tree.levels)
+        for level in range(tree.height)
     ]
     dealt = iter(labels)
 
@@ -181,7 +181,7 @@ class Asking:
         setting = setting.applied()
         levels = nodes_of(tree, self.vectors, setting.reach, setting, ~tree.single)
         gained = gains(tree, self.linked, self.residual, setting)
-        return [one.rows for one in ranked(tree, self.passages, asked, levels, gained, setting, POOL)]
+        return [one.rows for one in rank_passages(tree, self.passages, asked, levels, gained, setting, POOL)]
 
     def show(self, label: str, rows: Rows) -> None:
         halves = [recalls(self.questions[half::2], rows[half::2], self.documents) for half in (0, 1)]

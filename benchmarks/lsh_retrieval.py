@@ -22,12 +22,12 @@ import numpy.typing as npt
 import indexmill
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import Question, read_questions
-from indexmill.families.lsh_tree.search import Tree
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, Vectors
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.fused import FusedParameters, combine
+from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 
@@ -86,9 +86,9 @@ def recalls(questions: Sequence[Question], rows: Sequence[npt.NDArray[np.int64]]
     return " / ".join(f"{mean:.4f}" for mean in means)
 
 
-def from_above(tree: Tree, passages: Floats, summaries: Floats) -> dict[str, Floats]:
+def from_above(tree: LayeredTree, passages: Floats, summaries: Floats) -> dict[str, Floats]:
     """The cosine of every passage, and what could stand beside it, ``(n_questions, n_passages)`` each."""
-    first = tree.passages
+    first = tree.leaves
     parents = np.asarray(tree.parents)
     parent = parents[:first]
     upper = np.where(parents[parent] < 0, parent, parents[parent])

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Hit"]
+__all__ = ["Hit", "NodeLabel"]
+
+
+class NodeLabel(NamedTuple):
+    """How a node of a graph or tree is named: its id, its title, and its text. Either of the last two may be empty."""
+
+    id: str
+    title: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

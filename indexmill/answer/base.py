@@ -95,7 +95,7 @@ class Answering(Protocol):
 
     It is made with ``settings``, a mapping that replaces some of its own, and ``prompts``, a folder whose files replace
     its prompts, or None; raises BadInput for a setting that it does not take, ConfigurationError for a folder or a
-    prompt that cannot be read. A method that has one of its own names it in ``indexmill.retrieve.registry``.
+    prompt that cannot be read. A family that has one of its own declares it (``ReaderFamily.answering``).
     """
 
     @property

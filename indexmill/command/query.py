@@ -37,7 +37,7 @@ _GROUPS = {
     **SHARED_GROUPS,
 }
 
-_PARAGRAPHS = "\n\n".join(" ".join(one.said.split()) for one in METHODS.values() if one.said)
+_PARAGRAPHS = "\n\n".join(" ".join(one.query_help.split()) for one in METHODS.values() if one.query_help)
 
 _HELP = f"""Retrieve the passages that answer QUESTION.
 

@@ -29,10 +29,10 @@ _HELP = f"""Show a snapshot, the newest by default: its families with counts and
 
 VERSION is a number, an alias or `newest`.
 
-{" ".join(one.statistics.said for one in _FAMILIES if one.statistics is not None).strip()}
+{" ".join(one.statistics.show_help for one in _FAMILIES if one.statistics is not None).strip()}
 
-{" ".join(word for view in _VIEWS.values() for word in view.said.split())} With --same-as, the pairs of entities whose
-names are nearly the same, the most alike first.
+{" ".join(word for view in _VIEWS.values() for word in view.show_help.split())} With --same-as, the pairs of
+entities whose names are nearly the same, the most alike first.
 """
 
 

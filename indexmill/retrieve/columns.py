@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 __all__ = [
     "Pairs",
+    "before",
     "best_of_each",
     "changes",
     "distinct",
@@ -25,6 +26,7 @@ __all__ = [
     "positions",
     "products",
     "reciprocal_ranks",
+    "runs",
     "sums",
     "take_rows",
 ]
@@ -51,6 +53,16 @@ def paired(questions: Rows, rows: Rows) -> Pairs:
 def parts(pairs: Pairs) -> tuple[Rows, Rows]:
     """The questions and the rows of some pairs."""
     return pairs >> _ROW_BITS, pairs & _ROW
+
+
+def before(lengths: Sequence[int] | Rows) -> Rows:
+    """How much stands before each of some columns of these lengths."""
+    return np.asarray(np.cumsum(lengths) - lengths, dtype=np.int64)
+
+
+def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
+    """From each beginning so many rows in turn, one run after the other."""
+    return np.asarray(np.arange(int(lengths.sum())) + (begins - before(lengths)).repeat(lengths), dtype=np.int64)
 
 
 def changes(ordered: Rows) -> npt.NDArray[np.bool_]:

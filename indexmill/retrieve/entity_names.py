@@ -9,23 +9,30 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.columns import positions
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["names_of"]
+__all__ = ["Keys", "name_vectors_of", "names_of"]
+
+Keys = npt.NDArray[np.uint64]
 
 
-def names_of(artifacts: Artifacts, keys: npt.NDArray[np.uint64]) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
+def names_of(artifacts: Artifacts, keys: Keys) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
     """The vectors of names by entity shard, and the rows of their entities; no rows where every entity has one.
 
-    A pack says by ``entity_keys``, ascending, whose names its vectors are; an entity without one has no vector.
+    Raises CorruptBlob for the name of another entity.
     """
-    vectors = artifacts.vectors("names", "vectors")
-    if not vectors:
-        return [], None
-    owners = np.concatenate([cast("npt.NDArray[np.uint64]", own) for own in artifacts.vectors("names", "entity_keys")])
-    rows = np.searchsorted(keys, owners)
-    if len(owners) != sum(map(len, vectors)) or (rows >= len(keys)).any() or (keys[rows] != owners).any():
+    vectors, owners = name_vectors_of(artifacts)
+    rows, known = positions(owners, keys)
+    if not known.all():
         raise CorruptBlob(f"{artifacts.path}: the vectors of {len(owners)} names do not fit the {len(keys)} entities")
-    return vectors, None if len(rows) == len(keys) else rows.astype(np.int64)
+    return vectors, None if not vectors or len(rows) == len(keys) else rows
+
+
+def name_vectors_of(artifacts: Artifacts) -> tuple[list[Vectors], Keys]:
+    """The vectors of names by entity shard, and the key of each one's entity, ascending; an entity may have none."""
+    vectors = artifacts.vectors("names", "vectors")
+    owners = artifacts.vectors("names", "entity_keys") if vectors else []
+    return vectors, np.concatenate([np.empty(0, np.uint64), *(cast("Keys", own) for own in owners)])

@@ -17,11 +17,11 @@ __all__ = ["TOKEN_BUDGET", "AnsweringOption", "Fusion", "Option", "ReaderFamily"
 class Fusion:
     """How a method counts among several that rank passages together: see ``indexmill.retrieve.fused``.
 
-    weight: by default; 0 leaves the method out. place: of the method among the others. floor: of a graph walk, what a
-    score counts at least, as a part of the best one: below, differences are noise; None for what is no walk.
-    from_passages: whether a walk begins at the nearest passages. first_of_words: whether a walk is expected to come by
-    the method's first passage. reads_lists: whether the method reads the lists of words and vectors; beside_reader:
-    what the method counts beside such a one. half_led: whether names lead the method in part.
+    weight: the default; 0 leaves the method out. place: where the method stands in the order of methods. floor: for a
+    graph walk, the least that a score counts, as a part of the best score: smaller differences are noise; None for a
+    method that does not walk. from_passages: the walk begins at the nearest passages. first_of_words: a good walk
+    reaches the first passage of this method. reads_lists: the method itself combines the lists of words and vectors;
+    beside_reader: the weight's factor where such a method takes part. half_led: names lead the method only in part.
     """
 
     weight: float
@@ -36,7 +36,7 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of ``indexmill query`` for a parameter of retrieval: a choice, or a number from least to most."""
+    """An option of ``indexmill query`` that sets a parameter of retrieval: a choice, or a number from least to most."""
 
     parameter: str
     help: str
@@ -48,7 +48,7 @@ class Option:
 
 
 TOKEN_BUDGET = Option("token_budget", "Hits of T tokens at most; what does not fit is left out.", metavar="T", least=1)
-"""Of several families."""
+"""An option that several families share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,44 +72,45 @@ class AnsweringOption:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What ``indexmill show`` draws with an option of the family's own.
+    """What ``indexmill show`` draws when the family's own option is given.
 
     module: has ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the same text.
-    help: of the option. said: what the command's help says.
+    help: of the option. show_help: what the help of ``show`` says beside it.
     """
 
     option: str
     module: str
     help: str
-    said: str
+    show_help: str
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What ``indexmill show`` tells of a family beside the manifest, under ``key`` of ``--json``.
+    """What ``indexmill show`` reports about a family beside its manifest entry; ``key`` names it in ``--json``.
 
-    module: has ``statistics(artifacts)``, JSON-ready and empty where there is nothing to tell, ``listing(statistics)``,
-    the same as text, and ``other_counts(counts, statistics)``, those of the manifest's counts that are not in there.
-    evaluated: whether ``indexmill evaluate`` tells it, too. said: what the help of ``show`` says.
+    module: has ``statistics(artifacts)``, JSON-ready and empty where there is nothing to report,
+    ``listing(statistics)``, the same as text, and ``other_counts(counts, statistics)``, those of the manifest's counts
+    that the statistics leave out. evaluated: ``indexmill evaluate`` reports them, too. show_help: what the help of
+    ``show`` says.
     """
 
     key: str
     module: str
     evaluated: bool = False
-    said: str = ""
+    show_help: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderFamily:
     """A family, or a method that needs none (``always``): what it reads, and what depends on it.
 
-    retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. artifacts: beside those
-    that every snapshot has, what is read, by name or the name's first part. packs: the schemas of the family's own
-    arrays, by artifact. answering: the way of answering with a language model, called as
-    ``indexmill.answer.base.Answering`` says. said: what the help of ``query`` says. tables: those whose rows a diff
-    counts, with what identifies a row. provides: what others use where the snapshot holds the family, by a name that
-    both know, called with ``Artifacts``. graphs: of GraphML, by the name of the file. forms: of tables for other tools,
-    modules with ``check``, ``SCHEMAS`` and ``tables``.
+    retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. packs: the schemas of the
+    family's own arrays, by artifact. artifacts: beside those that every snapshot has, what is read, by name or the
+    name's first part. answering: the way of answering with a language model, called as
+    ``indexmill.answer.base.Answering`` says. query_help: what the help of ``query`` says. tables: those whose rows a
+    diff counts, with what identifies a row. provides: what others use where the snapshot holds the family, by a name
+    that both know, called with ``Artifacts``. graphs: of GraphML, by the name of the file. forms: of tables for other
+    tools, modules with ``check``, ``SCHEMAS`` and ``tables``.
     """
 
     name: str
@@ -122,7 +123,7 @@ class ReaderFamily:
     answering: str = "indexmill.answer.one_prompt:OnePrompt"
     options: tuple[Option, ...] = ()
     answering_options: tuple[AnsweringOption, ...] = ()
-    said: str = ""
+    query_help: str = ""
     view: View | None = None
     statistics: Statistics | None = None
     tables: Mapping[str, str] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from indexmill.text.names import NameIndex
 __all__ = [
     "Link",
     "Links",
+    "link_columns",
     "link_known",
     "link_named",
     "link_nearest",
@@ -38,6 +39,13 @@ class Link:
 
 Links = tuple[Link, ...]
 """The entities that one question names, ascending by row."""
+
+
+def link_columns(linked: Sequence[Links]) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
+    """The links of some questions as columns: the question, the entity and the score of each."""
+    every = [link for links in linked for link in links]
+    questions = np.arange(len(linked)).repeat([len(links) for links in linked])
+    return questions, np.array([one.entity for one in every], np.int64), np.array([one.score for one in every], float)
 
 
 def links_of(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,16 @@ class Sparse:
     indptr: Integers
     indices: Integers
     counts: Integers | None = None
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Sparse:
+        """The matrix that a pack holds as ``name.indptr``, ``name.indices`` and perhaps ``name.counts``."""
+        return cls(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays.get(f"{name}.counts"))
+
+    def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name, as a pack holds them."""
+        counts = {} if self.counts is None else {f"{name}.counts": self.counts}
+        return {f"{name}.indptr": self.indptr, f"{name}.indices": self.indices, **counts}
 
     def __len__(self) -> int:
         return len(self.indptr) - 1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.term_index import TermIndex
     from indexmill.store.manifest import Manifest
 
-__all__ = ["METHODS", "available", "enable", "families_of", "provided", "retriever_of", "words_of"]
+__all__ = ["METHODS", "available", "check_family", "enable", "families_of", "provided", "retriever_of", "words_of"]
 
 _FUSED = ReaderFamily(
     name="fused",
@@ -74,6 +74,12 @@ def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
         raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(held)}")
     retriever: Retriever = artifacts.once(("retriever", name), lambda: load(METHODS[name].retriever)(artifacts))
     return retriever
+
+
+def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
+    """Raise FamilyNotFound, which ends with what is missing, for a snapshot without a family."""
+    if name not in manifest.families:
+        raise FamilyNotFound(f"{where}: the snapshot does not hold {name!r}{missing}")
 
 
 def provided(artifacts: Artifacts, what: str) -> Any:

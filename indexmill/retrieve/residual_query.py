@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import Vectors
-from indexmill.retrieve.columns import take_rows
+from indexmill.retrieve.columns import positions, take_rows
+from indexmill.retrieve.linking import Links, link_columns
 
-__all__ = ["LEAST", "named_parts", "without"]
+__all__ = ["LEAST", "linked_parts", "named_parts", "without"]
 
 LEAST = 1e-2
 """Below this a relative similarity or the length of a remainder is noise."""
@@ -48,6 +49,22 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
         asking = questions[at]
         found[asking] += np.vecdot(rest, vectors[asking])[:, None] * rest
     return found
+
+
+def linked_parts(
+    vectors: Vectors, linked: Sequence[Links], names: Sequence[Vectors], entities: npt.NDArray[np.integer] | None
+) -> Parts:
+    """``named_parts`` of the entities that questions are linked to.
+
+    entities: those whose names have vectors, ascending, parallel to ``names``; None for all.
+    """
+    questions, rows, _ = link_columns(linked)
+    if not names:
+        return np.zeros(vectors.shape)
+    if entities is not None:
+        rows, has_vector = positions(rows, entities)
+        questions, rows = questions[has_vector], rows[has_vector]
+    return named_parts(vectors, names, questions, rows)
 
 
 def without(vectors: Vectors, named: Parts, share: float) -> Vectors:

@@ -29,8 +29,12 @@ class Run:
         self.out, self.err = self._capsys.readouterr()
         return code
 
-    def json(self, *argv: object) -> Any:
-        assert self(*argv, "--json") == 0
+    def text(self, *argv: object) -> str:
+        assert self(*argv) == 0
         assert self.err == ""
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
+        return self.out
+
+    def json(self, *argv: object) -> Any:
+        out = self.text(*argv, "--json")
+        assert out.count("\n") == 1
+        return json.loads(out)

@@ -30,7 +30,6 @@ from schemas.tables import (
     UNIT_ENTITIES,
     UNITS,
 )
-from storage.tables import read_table
 from tasks.core.shards import estimate_tokens
 from tasks.families.heterograph.graph import (
     ENDS,
@@ -49,7 +48,7 @@ from tasks.families.heterograph.support import support
 from tasks.families.heterograph.texts import relation_table
 from tasks.families.heterograph.vector_edges import near_pairs
 from tasks.stages.extract.tables import Entity, Extraction, Unit, tables_of
-from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter
+from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, read_written
 
 __all__ = ["Attribute", "Element", "write_heterograph"]
 
@@ -88,7 +87,7 @@ def write_heterograph(
     An element is matched with all that it is made of. The tokens of a text are its words.
     """
     labels = [one.name.partition("/")[2] for one in writer.artifacts if one.name.startswith("passages/")]
-    passages = {label: _read(writer, f"passages/{label}")["passage_id"].to_pylist() for label in labels}
+    passages = {label: read_written(writer, f"passages/{label}")["passage_id"].to_pylist() for label in labels}
     rows = iter(said)
     pieces = {label: tables_of(ids, [_extraction(next(rows)) for _ in ids]) for label, ids in passages.items()}
     units, unit_entities, relations = (
@@ -135,11 +134,6 @@ def write_heterograph(
     counts = {kind: count for kind, count in graph.counts().items() if kind not in KINDS}
     writer.families["heterograph"] = Family(parameters=parameters, counts=counts, history_dependent=True)
     return graph
-
-
-def _read(writer: SnapshotWriter, name: str) -> pa.Table:
-    (digest,) = (one.digest for one in writer.artifacts if one.name == name)
-    return read_table(writer.store, digest)
 
 
 def _extraction(units: Sequence[Unit]) -> Extraction:
@@ -217,7 +211,7 @@ def _vectors(
 def _texts(writer: SnapshotWriter, labels: Sequence[str]) -> dict[str, np.ndarray]:
     found = {}
     for label in labels:
-        table = _read(writer, f"passages/{label}")
+        table = read_written(writer, f"passages/{label}")
         found |= dict(zip(table["passage_id"].to_pylist(), EMBEDDER.encode(table["text"].to_pylist()), strict=True))
     return found
 

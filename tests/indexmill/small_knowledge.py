@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from indexmill.store.manifest import Family
 from indexmill.text.names import entity_id
-from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, RELATED
-from tasks.core.communities.levels import community_id
 from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, Relation, Unit, tables_of
-from tests.indexmill.small_snapshot import SnapshotWriter, Text
+from tests.indexmill.small_communities import Group, Related, Thing, write_communities, write_described
+from tests.indexmill.small_snapshot import SnapshotWriter, Text, read_written
 
-__all__ = ["KNOWLEDGE", "Group", "Knowledge", "Said", "publish_knowledge", "random_knowledge"]
-
-LETTERS = "stuvwxyz"
+__all__ = ["KNOWLEDGE", "Knowledge", "Said", "publish_knowledge", "random_knowledge"]
 
 
 @dataclass(frozen=True)
@@ -32,17 +26,6 @@ class Said:
 
     names: Sequence[str]
     relations: Sequence[tuple[str, str, str]] = ()
-
-
-@dataclass(frozen=True)
-class Group:
-    """A community: its members' places in the level below as given, what is told of it."""
-
-    members: Sequence[int]
-    title: str = ""
-    text: str = ""
-    findings: Sequence[tuple[str, str]] = ()
-    rating: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -93,33 +76,42 @@ def publish_knowledge(path: Path, knowledge: Knowledge) -> SnapshotWriter:
     writer = SnapshotWriter(path)
     for label, texts in knowledge.texts.items():
         writer.shard(label, texts)
-    rows = _extracted(writer, knowledge)
+    told = _extracted(writer, knowledge)
+    things = [
+        Thing(
+            knowledge.surfaces[name],
+            f"all about {name}",
+            [row for row, said in enumerate(knowledge.said) if name in said.names],
+            name=name,
+        )
+        for name in knowledge.names
+    ]
+    place = {thing.id: number for number, thing in enumerate(things)}
+    related = [
+        Related(place[source], place[target], " ".join(sorted({text for _, text in held})), held[0][0], len(held))
+        for (source, target), held in told.items()
+    ]
     if knowledge.levels:
-        _communities(writer, knowledge, rows)
+        write_communities(writer, things, knowledge.levels, related)
+    else:
+        write_described(writer, things, related)
     writer.publish()
     return writer
 
 
-def _extracted(writer: SnapshotWriter, knowledge: Knowledge) -> int:
-    """Write the tables of the extraction and what they come to; returns the number of entities."""
-    pieces: dict[str, list[pa.Table]] = {name: [] for name in EXTRACTION}
-    at = 0
+def _extracted(writer: SnapshotWriter, knowledge: Knowledge) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Write the tables of the extraction; the kind and description of each relation, by the ids of its ends."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    said = iter(knowledge.said)
     for label in knowledge.texts:
-        ids = _column(writer, f"passages/{label}", "passage_id")
-        made = tables_of(ids, [_extraction(one, knowledge) for one in knowledge.said[at : at + len(ids)]])
-        at += len(ids)
+        ids = read_written(writer, f"passages/{label}")["passage_id"].to_pylist()
+        made = tables_of(ids, [_extraction(next(said), knowledge) for _ in ids])
         for name, schema in EXTRACTION.items():
             writer.table(f"{name}/{label}", made[name], schema)
-            pieces[name].append(made[name])
-    assert at == len(knowledge.said)
-    extracted, relations = (pa.concat_tables(pieces[name]).to_pylist() for name in ("extracted", "relations"))
-    described = [_described(name, extracted, knowledge) for name in knowledge.names]
-    pairs = sorted({(one["source"], one["target"]) for one in relations})
-    related = [_related(pair, relations) for pair in pairs]
-    for half in "01":
-        writer.table(f"described/e{half}", _half(described, "entity_id", half, DESCRIBED), DESCRIBED)
-        writer.table(f"related/e{half}", _half(related, "source", half, RELATED), RELATED)
-    return len(described)
+        for one in made["relations"].to_pylist():
+            found.setdefault((one["source"], one["target"]), []).append((one["kind"], one["description"]))
+    assert next(said, None) is None
+    return found
 
 
 def _extraction(said: Said, knowledge: Knowledge) -> Extraction:
@@ -129,105 +121,6 @@ def _extraction(said: Said, knowledge: Knowledge) -> Extraction:
         for source, wording, target in said.relations
     )
     return Extraction(entities, (Unit("what it says", tuple(said.names), relations),))
-
-
-def _described(name: str, extracted: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> dict[str, Any]:
-    return {
-        "entity_id": entity_id(name),
-        "name": name,
-        "surface": knowledge.surfaces[name],
-        "type": "thing",
-        "description": f"all about {name}",
-        "tokens": 3,
-        "digest": "0" * 32,
-        "pieces": 1,
-        "passages": sum(one["name"] == name for one in extracted),
-        "stand_in": False,
-    }
-
-
-def _related(pair: tuple[str, str], relations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    held = [one for one in relations if (one["source"], one["target"]) == pair]
-    return {
-        "source": pair[0],
-        "target": pair[1],
-        "kind": held[0]["kind"],
-        "description": " ".join(sorted({one["description"] for one in held})),
-        "digest": "0" * 32,
-        "relations": len(held),
-        "stand_in": False,
-    }
-
-
-def _communities(writer: SnapshotWriter, knowledge: Knowledge, entities: int) -> None:
-    ids = [entity_id(name) for name in knowledge.names]
-    row_of = list(range(entities))
-    parents, offsets = [-1] * entities, [0, entities]
-    indptr, indices = [0], list[int]()
-    for number, level in enumerate(knowledge.levels, start=1):
-        own = [community_id(number, [ids[member] for member in group.members]) for group in level]
-        order = sorted(range(len(level)), key=own.__getitem__)
-        rows = [0] * len(level)
-        for place, one in enumerate(order):
-            rows[one] = offsets[-1] + place
-            held = sorted(row_of[member] for member in level[one].members)
-            for child in held:
-                parents[child] = rows[one]
-            indices += held
-            indptr.append(len(indices))
-        parents += [-1] * len(level)
-        offsets.append(len(parents))
-        told = [_told(own[one], number, level[one]) for one in order]
-        members = [
-            {"community_id": own[one], "member_id": ids[member], "member_digest": "0" * 32, "shard": "e0"}
-            for one in order
-            for member in level[one].members
-        ]
-        for half in "01":
-            label = f"{LETTERS[number - 1]}{half}"
-            writer.table(f"communities/{label}", _half(told, "community_id", half, COMMUNITIES), COMMUNITIES)
-            held_by = _half(members, "community_id", half, COMMUNITY_MEMBERS)
-            writer.table(f"community_members/{label}", held_by, COMMUNITY_MEMBERS)
-        ids, row_of = own, rows
-    writer.arrays(
-        "community_tree/tree",
-        {
-            "level_offsets": np.array(offsets, np.int64),
-            "parents": np.array(parents, np.int32),
-            "children.indptr": np.array(indptr, np.int64),
-            "children.indices": np.array(indices, np.int32),
-        },
-    )
-    writer.families["community_tree"] = Family(counts={"communities": len(parents) - entities})
-
-
-def _told(own: str, level: int, group: Group) -> dict[str, Any]:
-    return {
-        "community_id": own,
-        "level": level,
-        "title": group.title,
-        "text": group.text,
-        "findings": [{"summary": summary, "explanation": why} for summary, why in group.findings],
-        "rating": group.rating,
-        "rating_explanation": f"rated {group.rating}",
-        "members": len(group.members),
-        "tokens": 3,
-        "digest": "0" * 32,
-        "made_of": "0" * 64,
-        "stand_in": False,
-    }
-
-
-def _half(rows: Sequence[Mapping[str, Any]], key: str, half: str, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist([row for row in rows if (row[key] >= "8") == (half == "1")], schema)
-
-
-def _column(writer: SnapshotWriter, name: str, column: str) -> list[str]:
-    from storage.tables import read_table
-
-    (digest,) = (one.digest for one in writer.artifacts if one.name == name)
-    found: list[str] = read_table(writer.store, digest)[column].to_pylist()
-    return found
 
 
 def random_knowledge(seed: int) -> Knowledge:
@@ -262,7 +155,13 @@ def _random_levels(random: np.random.Generator, below: int) -> Iterator[list[Gro
             labels[:] = 0
         groups = [np.flatnonzero(labels == label).tolist() for label in np.unique(labels[labels >= 0])]
         yield [
-            Group(members, f"Report {number}", "What it is about.", [("one", "why")] * (number % 3), number % 11)
+            Group(
+                f"Report {number}",
+                "What it is about.",
+                members,
+                number % 11,
+                findings=[("one", "why")] * (number % 3),
+            )
             for number, members in enumerate(groups)
         ]
         below = len(groups)

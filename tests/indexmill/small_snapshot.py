@@ -28,7 +28,7 @@ from storage.folder import FolderStore, init_store
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
-from storage.tables import table_bytes
+from storage.tables import read_table, table_bytes
 from tasks.families.bm25.postings import postings
 from tasks.stages.resolve.mention_links import Mentioned
 
@@ -78,6 +78,47 @@ def matrices_of(
         np.array(sentence_passage, np.int64),
         np.array(passage_document, np.int64),
     ).matrices()
+
+
+def sparse_of(links: Sequence[Sequence[int]]) -> Sparse:
+    """A matrix with these columns in each row."""
+    indptr = np.cumsum([0, *map(len, links)]).astype(np.int64)
+    return Sparse(indptr, np.array([column for row in links for column in row], np.int32))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A tree as packs hold it: layer after layer, by id within a layer.
+
+    orders: of each layer, its nodes, as given, by id. rows: the row of every node as given. arrays: its links.
+    """
+
+    orders: list[list[int]]
+    rows: list[list[int]]
+    offsets: np.ndarray
+    arrays: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, ids: Sequence[Sequence[str]], members: Sequence[Sequence[Sequence[int]]]) -> Layout:
+        """ids: by layer. members: of the nodes above the leaves, by place in the layer below as given."""
+        orders = [sorted(range(len(own)), key=own.__getitem__) for own in ids]
+        offsets = np.cumsum([0, *map(len, ids)]).astype(np.int64)
+        rows = [
+            (np.argsort(order) + first).tolist() for order, first in zip(orders, offsets[:-1].tolist(), strict=True)
+        ]
+        parents = np.full(offsets[-1], -1, np.int32)
+        children = []
+        for number, layer in enumerate(members, start=1):
+            for one in orders[number]:
+                children.append(sorted(rows[number - 1][member] for member in layer[one]))
+                parents[children[-1]] = rows[number][one]
+        return cls(orders, rows, offsets, {"parents": parents, **sparse_of(children).arrays("children")})
+
+
+def halves(order: Sequence[int], ids: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """What each of two shards holds by the ids; no shard that is empty."""
+    found = [(half, [one for one in order if (ids[one] >= "8") == (half == "1")]) for half in "01"]
+    return [(half, held) for half, held in found if held]
 
 
 class SnapshotWriter:
@@ -227,10 +268,7 @@ class SnapshotWriter:
             "documents": matrices.documents,
         }
         for name in ("mentions", "mentioned_in", "contents", "contained_in"):
-            matrix: Sparse = getattr(matrices, name)
-            arrays |= {f"{name}.indptr": matrix.indptr, f"{name}.indices": matrix.indices}
-            if matrix.counts is not None:
-                arrays[f"{name}.counts"] = matrix.counts
+            arrays |= getattr(matrices, name).arrays(name)
         self.pack("tri_graph/matrices", arrays)
         self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
 
@@ -258,42 +296,21 @@ class SnapshotWriter:
         layers: from the lowest up, each summary's text and its children, by their place in the layer below as given.
         vectors: of texts, in place of the encoder's.
         """
-        offsets, rows = [0, self.passages], list(range(self.passages))
-        parents, indptr, indices = [-1] * self.passages, [0], list[int]()
+        ids = [[f"{row:08}" for row in range(self.passages)]]
         for number, layer in enumerate(layers, start=1):
-            ids = [content_id("summary", str(number), text) for text, _ in layer]
-            order = sorted(range(len(layer)), key=ids.__getitem__)
-            below, rows = rows, [0] * len(layer)
-            for place, one in enumerate(order):
-                rows[one] = offsets[-1] + place
-                children = sorted(below[child] for child in layer[one][1])
-                for child in children:
-                    parents[child] = rows[one]
-                indices += children
-                indptr.append(len(indices))
-            parents += [-1] * len(layer)
-            offsets.append(len(parents))
-            for half in "01":
-                held = [one for one in order if (ids[one] >= "8") == (half == "1")]
-                if held:
-                    texts = [layer[one][0] for one in held]
-                    self._summaries(f"{chr(96 + number)}{half}", number, [ids[one] for one in held], texts, stand_ins)
-                    encoded = [(vectors or {}).get(text, EMBEDDER.encode([text])[0]) for text in texts]
-                    self.pack(
-                        f"summary_vectors/{chr(96 + number)}{half}",
-                        {
-                            "keys": np.array([list(bytes.fromhex(ids[one]).ljust(32)) for one in held], np.uint8),
-                            "vectors": np.array(encoded, np.float32),
-                        },
-                    )
-        arrays = {
-            "bounds": np.array([2, 3, 5, 0]),
-            "layer_offsets": np.array(offsets, np.int64),
-            "children.indptr": np.array(indptr, np.int64),
-            "children.indices": np.array(indices, np.int32),
-            "parents": np.array(parents, np.int32),
-        }
-        self.pack("lsh_tree/tree", arrays)
+            ids.append([content_id("summary", str(number), text) for text, _ in layer])
+        layout = Layout.of(ids, [[children for _, children in layer] for layer in layers])
+        for number, layer in enumerate(layers, start=1):
+            for half, held in halves(layout.orders[number], ids[number]):
+                label, own = f"{chr(96 + number)}{half}", [ids[number][one] for one in held]
+                texts = [layer[one][0] for one in held]
+                self._summaries(label, number, own, texts, stand_ins)
+                encoded = [(vectors or {}).get(text, EMBEDDER.encode([text])[0]) for text in texts]
+                keys = np.array([list(bytes.fromhex(one).ljust(32)) for one in own], np.uint8)
+                self.pack(f"summary_vectors/{label}", {"keys": keys, "vectors": np.array(encoded, np.float32)})
+        bounds = np.array([2, 3, 5, 0])
+        self.pack("lsh_tree/tree", {"bounds": bounds, "layer_offsets": layout.offsets, **layout.arrays})
+        parents = layout.arrays["parents"].tolist()
         counts = {"layers": len(layers), "nodes": len(parents), "roots": parents.count(-1)}
         self.families["lsh_tree"] = Family(parameters=parameters, counts=counts)
 
@@ -334,6 +351,12 @@ class SnapshotWriter:
         )
         assert self.store.create(ref_name(BRANCH, version), ref.to_bytes())
         return ref
+
+
+def read_written(writer: SnapshotWriter, name: str) -> pa.Table:
+    """A table that was written."""
+    (digest,) = (one.digest for one in writer.artifacts if one.name == name)
+    return read_table(writer.store, digest)
 
 
 def point(store: FolderStore, alias: str, version: int, number: int = 1) -> None:

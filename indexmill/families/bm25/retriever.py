@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
-from indexmill.retrieve.opened import Arrays, arrays_of
-from indexmill.retrieve.term_index import (
-    FIELD_ARRAYS,
-    Bm25Parameters,
-    Ranked,
-    TermIndex,
-    by_words,
-    fields_of,
-    ranking_terms,
-)
+from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, by_words, ranking_terms
 from indexmill.text.terms import Analyser
 
 if TYPE_CHECKING:
@@ -55,7 +46,11 @@ class Bm25(PassageRetriever):
 def term_index_of(artifacts: Artifacts) -> TermIndex:
     """The postings of a snapshot that holds the family; raises CorruptBlob where they do not fit its passages."""
     setting = parameters_of(artifacts, "bm25", Bm25Parameters)
-    return artifacts.once("term index", lambda: TermIndex(_shards(artifacts), setting))
+    shards = artifacts.shards("bm25")
+    labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
+    if labels[0] != labels[1]:
+        raise CorruptBlob(f"{artifacts.path}: passages and bm25 are not in the same shards")
+    return artifacts.once("bm25 index", lambda: TermIndex([artifacts.arrays(one.name) for one in shards], setting))
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
@@ -72,21 +67,3 @@ def _explanations(ranked: Ranked, question: str, common_words: bool, places: Seq
         largest_first = sorted(shares[place].items(), key=lambda share: (-share[1], share[0]))
         told.append({"terms": [{"term": names[term], "share": part / score} for term, part in largest_first]})
     return told
-
-
-def _shards(artifacts: Artifacts) -> list[Arrays]:
-    """The arrays of every shard, in the order of the passages; raises CorruptBlob where they do not fit them."""
-    shards: list[Arrays] = []
-    expected = [(one.name.partition("/")[2], one.rows) for one in artifacts.shards("passages")]
-    held = artifacts.shards("bm25")
-    if [one.name.partition("/")[2] for one in held] != [label for label, _ in expected]:
-        raise CorruptBlob(f"{artifacts.path}: passages and bm25 are not in the same shards")
-    for artifact, (_, rows) in zip(held, expected, strict=True):
-        arrays = arrays_of(artifacts, artifact.name, FIELD_ARRAYS)
-        for prefix in fields_of([arrays]):
-            keys, ends, passages, counts, lengths = (arrays[prefix + name] for name in FIELD_ARRAYS)
-            postings = int(ends[-1]) if len(ends) else -1
-            if (len(lengths), len(ends)) != (rows, len(keys) + 1) or not postings == len(passages) == len(counts):
-                raise CorruptBlob(f"{artifacts.path}: {artifact.name!r} holds arrays that do not fit each other")
-        shards.append(arrays)
-    return shards

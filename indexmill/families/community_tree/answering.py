@@ -23,7 +23,7 @@ from indexmill.answer.base import Bill, Reply, context_tokens, prompt_tokens, te
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import all_of
 from indexmill.errors import BadInput
-from indexmill.families.community_tree.level_tickets import (
+from indexmill.families.community_tree.level_texts import (
     MARKS,
     Level,
     content_of,
@@ -40,17 +40,17 @@ from indexmill.retrieve.base import override_parameters
 from indexmill.store.canonical import canonical_json
 
 __all__ = [
-    "NOT_TOLD",
+    "NO_POINTS",
     "POINTS",
     "AdaptiveFiltering",
     "Filter",
     "FilterSettings",
     "Point",
+    "best_points",
     "points_of",
-    "ranked",
 ]
 
-NOT_TOLD = "The texts do not tell."
+NO_POINTS = "The texts do not tell."
 """The answer where no level has a point."""
 
 POINTS: Mapping[str, Any] = {
@@ -127,7 +127,7 @@ class AdaptiveFiltering:
 
     @property
     def uses_explanations(self) -> bool:
-        """See ``Answering``: levels and relations are told there."""
+        """See ``Answering``: they give levels and relations."""
         return self._direct is None
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
@@ -164,9 +164,9 @@ class AdaptiveFiltering:
         seen = {id(hit) for one, _ in answered for hit in one.hits}
         read = tuple(hit for hit in hits if id(hit) in seen)
         cautions = tuple(f"the {one.name} could not be read: {error}" for one, error in failed)
-        points = ranked([point for _, said in answered for point in points_of(said)], self._setting.least_score)
+        points = best_points([point for _, said in answered for point in points_of(said)], self._setting.least_score)
         if not points:
-            return Reply(NOT_TOLD, False, "", read, cautions)
+            return Reply(NO_POINTS, False, "", read, cautions)
         said = await ask(self.merge(question, points, ask.max_output_tokens))
         return Reply(said["answer"].strip(), said["found"], said["reasoning"].strip(), read, cautions)
 
@@ -179,7 +179,7 @@ class AdaptiveFiltering:
                 task="filter",
                 instructions=self._filter[0],
                 prompt_version=self._filter[1],
-                content=f"{data_block(content.texts)}\n\n{content.told}\n\nQuestion: {question}",
+                content=f"{data_block(content.texts)}\n\n{content.description}\n\nQuestion: {question}",
                 schema=POINTS,
                 max_output_tokens=max_output_tokens,
                 about=tuple(hit.id for hit in content.hits),
@@ -224,7 +224,7 @@ def points_of(said: Mapping[str, Any]) -> list[Point]:
     ]
 
 
-def ranked(points: Sequence[Point], least_score: int = 1) -> list[Point]:
+def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
     """The points of at least this score, the highest first, ties in the order given; each text once."""
     best: dict[str, Point] = {}
     for point in sorted(points, key=lambda point: -point.score):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.retrieve.columns import changes, runs
 from indexmill.retrieve.grid import UNIT, on_grid
 
 __all__ = ["Beam", "Chnsw", "LevelHits"]
@@ -156,18 +157,14 @@ class _Walk:
             self.beams[owners, places] |= 1
             begin, end = self.index.indptr[rows], self.index.indptr[rows + 1]
             counts = end - begin
-            shift = np.cumsum(counts) - counts
-            at = np.arange(int(counts.sum())) + np.repeat(begin - shift, counts)
-            self._visit(np.repeat(owners, counts), self.index.indices[at].astype(np.int64))
+            self._visit(np.repeat(owners, counts), self.index.indices[runs(begin, counts)].astype(np.int64))
 
     def _visit(self, owners: Rows, rows: Rows) -> None:
         """Compare questions with nodes they have not seen, and keep the best in their beams."""
         pairs = owners * self.size + (rows - self.first)
         pairs = pairs[~self.seen[pairs]]
         pairs.sort()
-        once = np.ones(len(pairs), dtype=np.bool_)
-        np.not_equal(pairs[1:], pairs[:-1], out=once[1:])
-        pairs = pairs[once]
+        pairs = pairs[changes(pairs)]
         self.seen[pairs] = True
         owners, rows = np.divmod(pairs, self.size)
         rows += self.first
@@ -181,7 +178,7 @@ class _Walk:
         most = int(counts.max(initial=0))
         wide = np.full((len(self.asked), self.beams.shape[1] + most), _NOTHING)
         wide[:, : self.beams.shape[1]] = self.beams
-        places = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]
+        places = runs(np.zeros_like(counts), counts)
         wide[owners, self.beams.shape[1] + places] = _keys(products, rows)
         wide.sort(axis=1)
         self.beams = wide[:, : self.beams.shape[1]].copy()

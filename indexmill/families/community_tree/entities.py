@@ -30,7 +30,7 @@ from indexmill.families.community_tree.search import CommunityTree, LevelNodes
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, best_of_each, first_of_each, paired, parts, positions
 from indexmill.retrieve.grid import UNIT, on_grid
-from indexmill.retrieve.linking import Links
+from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.residual_query import LEAST
 
@@ -128,9 +128,7 @@ def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> Lev
 def _of_tile(
     tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters
 ) -> Gains:
-    asking = np.arange(len(linked)).repeat([len(links) for links in linked])
-    rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
-    scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
+    asking, rows, scores = link_columns(linked)
     named = paired(asking, rows)  # ascending: links are, by row
     if not setting.name_weight or not len(named):
         named, rows, scores = named[:0], rows[:0], scores[:0]

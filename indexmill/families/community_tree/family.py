@@ -33,14 +33,14 @@ FAMILY = ReaderFamily(
             "--direct", "filtered", "one prompt with all hits, in place of one for each level.", value=False
         ),
     ),
-    said="""--method community_tree finds entities and communities of them, too: `--passages 0 -k 25` gives the 5
-    nearest of each of 5 levels.""",
+    query_help="""--method community_tree finds entities and communities of them, too: `--passages 0 -k 25` gives the
+    5 nearest of each of 5 levels.""",
     view=View(
         "--communities",
         "indexmill.families.community_tree.show",
         help="Draw the communities of community_tree, from the roots down.",
-        said="""With --communities, that of community_tree: every community with its title, its rating and the number of
-        entities under it.""",
+        show_help="""With --communities, that of community_tree: every community with its title, its rating and the
+        number of entities under it.""",
     ),
     statistics=Statistics("communities", "indexmill.families.community_tree.show", evaluated=True),
     tables={"units": "unit_id", "relations": "relation_id", "communities": "community_id"},

@@ -8,7 +8,7 @@ are the same whenever they are made.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,11 +120,11 @@ def _documents(artifacts: Artifacts) -> Iterator[pa.Table]:
         yield _table(
             "documents",
             id=ids,
-            human_readable_id=_from(first, len(ids)),
+            human_readable_id=_numbers(first, len(ids)),
             title=pc.if_else(pc.equal(titles, ""), ids, titles),
             text=table["text"],
             text_unit_ids=_lists(passages["passage_id"].combine_chunks(), held, 0, len(ids)),
-            creation_date=_all(PERIOD, len(ids)),
+            creation_date=_repeated(PERIOD, len(ids)),
             raw_data=table["metadata"],
         )
 
@@ -135,7 +135,7 @@ def _text_units(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
         yield _table(
             "text_units",
             id=table["passage_id"],
-            human_readable_id=_from(first, len(table)),
+            human_readable_id=_numbers(first, len(table)),
             text=table["text"],
             n_tokens=table["tokens"],
             document_id=table["document_id"],
@@ -155,7 +155,7 @@ def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
             yield _table(
                 "entities",
                 id=graph.entity_ids.slice(first, last - first),
-                human_readable_id=_from(first, last - first),
+                human_readable_id=_numbers(first, last - first),
                 title=graph.titles.slice(first, last - first),
                 type=part["type"],
                 description=part["description"],
@@ -175,7 +175,7 @@ def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Tabl
             yield _table(
                 "relationships",
                 id=_relation_ids(graph, np.arange(first, last)),
-                human_readable_id=_from(first, last - first),
+                human_readable_id=_numbers(first, last - first),
                 source=graph.titles.take(pa.array(source)),
                 target=graph.titles.take(pa.array(target)),
                 description=part["description"],
@@ -190,9 +190,9 @@ def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]
     for level in range(hierarchy.depth):
         begin, end = hierarchy.span(level)
         of = hierarchy.of_entities(level)
-        entities, _ = _held(of, np.arange(len(graph)), begin, end, len(graph))
+        entities, _ = _members(of, np.arange(len(graph)), begin, end, len(graph))
         same = np.where(of[graph.sources] == of[graph.targets], of[graph.sources], -1)
-        relations, _ = _held(same, np.arange(len(same)), begin, end, len(same))
+        relations, _ = _members(same, np.arange(len(same)), begin, end, len(same))
         units = _evidence(graph, of, same, begin, end)
         for first, last in _spans(0, end - begin, entities, relations, units):
             numbers = np.arange(begin + first, begin + last)
@@ -242,7 +242,7 @@ def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
         "level": hierarchy.levels[numbers],
         "parent": hierarchy.parents[numbers],
         "children": pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pa.array(child)),
-        "period": _all(PERIOD, len(numbers)),
+        "period": _repeated(PERIOD, len(numbers)),
         "size": hierarchy.sizes[numbers],
     }
 
@@ -261,11 +261,11 @@ def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) ->
     entities = entities[alone[of[entities] - begin]]
     whose, others, _ = graph.entity_passages.links(entities)
     owners = np.concatenate([same[related][which], of[entities][whose]])
-    units, _ = _held(owners, np.concatenate([passages, others]), begin, end, len(graph.passage_ids))
+    units, _ = _members(owners, np.concatenate([passages, others]), begin, end, len(graph.passage_ids))
     return units
 
 
-def _held(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
+def _members(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
     """The members of the communities of a level; `of` has a number, or -1, for each member."""
     taken = of >= 0
     return both_ways(of[taken] - begin, members[taken], None, end - begin, width)
@@ -286,18 +286,17 @@ def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
 
 def _lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
     """The linked values of some rows."""
-    offsets, items = _linked(links, first, last)
-    return pa.ListArray.from_arrays(offsets, values.take(pa.array(items)))
+    return _listed(lambda items: values.take(pa.array(items)), links, first, last)
 
 
 def _relation_lists(graph: EntityGraph, links: Sparse, first: int, last: int) -> pa.ListArray:
-    offsets, items = _linked(links, first, last)
-    return pa.ListArray.from_arrays(offsets, _relation_ids(graph, items))
+    return _listed(lambda items: _relation_ids(graph, items), links, first, last)
 
 
-def _linked(links: Sparse, first: int, last: int) -> tuple[pa.Array, Integers]:
+def _listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
     bounds = links.indptr[first : last + 1]
-    return pa.array((bounds - bounds[0]).astype(np.int32)), links.indices[int(bounds[0]) : int(bounds[-1])]
+    items = links.indices[int(bounds[0]) : int(bounds[-1])]
+    return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
 
 
 def _relation_ids(graph: EntityGraph, rows: Integers) -> pa.Array:
@@ -306,11 +305,11 @@ def _relation_ids(graph: EntityGraph, rows: Integers) -> pa.Array:
     return pc.binary_join_element_wise(*ends, "-")
 
 
-def _from(first: int, count: int) -> Rows:
+def _numbers(first: int, count: int) -> Rows:
     return np.arange(first, first + count)
 
 
-def _all(text: str, count: int) -> pa.Array:
+def _repeated(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
 

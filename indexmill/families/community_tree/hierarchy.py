@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import how_to_extract, pieces, whole
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways
+from indexmill.retrieve.registry import check_family
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -25,10 +26,7 @@ __all__ = ["Hierarchy", "check_communities"]
 
 def check_communities(manifest: Manifest, where: object) -> None:
     """Raise FamilyNotFound for a snapshot without communities."""
-    if "community_tree" not in manifest.families:
-        raise FamilyNotFound(
-            f"{where}: the snapshot does not hold 'community_tree', so it has no communities; {how_to_extract()}"
-        )
+    check_family(manifest, where, "community_tree", f", so it has no communities; {how_to_extract()}")
 
 
 class Hierarchy:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import positions
-from indexmill.retrieve.linking import Links, link_known, link_named
+from indexmill.retrieve.entity_names import Keys, name_vectors_of
+from indexmill.retrieve.linking import Links, link_columns, link_known, link_named
 from indexmill.retrieve.residual_query import named_parts, without
 from indexmill.text.names import NameIndex
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["EntityNames"]
-
-Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,7 @@ class EntityNames:
     @classmethod
     def of(cls, artifacts: Artifacts, keys: Keys) -> EntityNames:
         """Those of a snapshot, for the entities of these keys."""
-        vectors = artifacts.vectors("names", "vectors")
-        packs = artifacts.vectors("names", "entity_keys") if vectors else []
-        owners = np.concatenate([np.empty(0, np.uint64), *(cast("Keys", own) for own in packs)])
-        if len(owners) != sum(map(len, vectors)):
-            raise CorruptBlob(f"{artifacts.path}: the vectors of names are not those of {len(owners)} entities")
-        return cls(keys, NameIndex(keys), vectors, owners)
+        return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, asked: QueryBatch) -> list[Links]:
         """The entities that each question names exactly, or is known to mention: found once for all that ask."""
@@ -62,8 +55,7 @@ class EntityNames:
 
         A name without a vector stays in it.
         """
-        questions = np.arange(len(linked)).repeat([len(links) for links in linked])
-        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+        questions, rows, _ = link_columns(linked)
         places, held = positions(self.keys[rows], self.owners)
         if not held.any():
             return vectors

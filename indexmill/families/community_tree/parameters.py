@@ -23,8 +23,8 @@ class CommunityTreeParameters:
     as the embedder counts them; None for no bound.
 
     reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest,
-    mention_weight: how, as ``community_tree_ranking`` says. name_weight, hop_weight, hops, widest_hop: of the entities
-    that the question names and of those beside them, as ``community_tree_entities`` says; 0 leaves them out.
+    mention_weight: how, as `ranking` says. name_weight, hop_weight, hops, widest_hop: of the entities
+    that the question names and of those beside them, as `entities` says; 0 leaves them out.
 
     preset: "paper" for what ArchRAG prints: the k_level nearest nodes of each level, no names, and no passages. It wins
     over other settings.

@@ -7,7 +7,7 @@ With b the cosine of the least near of the ``reach`` nearest entities:
                + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
 
 where sim is the cosine, with that of the title beside it (``passage_vectors``); s(q, e) is the greater of its cosine,
-if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names (``community_tree_entities``); a(e, p) is 1
+if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names (`entities`); a(e, p) is 1
 where p is about e, ``mention_weight`` where e was extracted from p otherwise, and 0 elsewhere; n(e) is the number of
 passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p) how many of these were
 extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is about as near as that
@@ -31,7 +31,7 @@ from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, 
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.passage_vectors import PassageVectors
 
-__all__ = ["Evidence", "RankedPassages", "evidence", "ranked"]
+__all__ = ["Evidence", "RankedPassages", "evidence", "rank_passages"]
 
 _TOGETHER = 64  # questions whose passages are ranked at once
 
@@ -57,10 +57,10 @@ class RankedPassages(NamedTuple):
 
     rows: Rows
     scores: Scores
-    told: Evidence
+    evidence: Evidence
 
 
-def ranked(
+def rank_passages(
     tree: CommunityTree,
     vectors: PassageVectors,
     asked: QueryBatch,
@@ -152,7 +152,7 @@ def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: 
         amounts.append(setting.community_weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1))
     asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
     each = distinct(node)
-    owners, entities = tree.entities_under(each)
+    owners, entities = tree.leaves_under(each)
     whose, passages, _ = tree.passages.links(entities)
     # Of every node found by any question, the passages under it with how many entities of it are in each.
     ties, counts = np.unique(paired(owners[whose], passages), return_counts=True)

@@ -10,8 +10,8 @@ import numpy as np
 from indexmill.families.community_tree.entities import Gains, gains, with_gains
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
-from indexmill.families.community_tree.ranking import Evidence, RankedPassages, ranked
-from indexmill.families.community_tree.search import flat, nodes_of
+from indexmill.families.community_tree.ranking import Evidence, RankedPassages, rank_passages
+from indexmill.families.community_tree.search import in_one_list, nodes_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
@@ -32,7 +32,7 @@ class CommunityTreeReader(PassageRetriever):
     The explanation of an entity is ``{"type", "relations"}``, its relations with the entities before it among the hits:
     ``{"source", "target", "kind", "description", "entity_id"}`` each, the last of the other one. That of a community is
     ``{"level", "rating", "size", "members"}``: how many entities are under it, and the ids of its members. Either
-    has ``"stand_in"``, true, where the language model would not write its text. That of a passage is ``{"entities",
+    has ``"stand_in"``, true, where the language model did not write its text. That of a passage is ``{"entities",
     "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
     """
 
@@ -54,8 +54,8 @@ class CommunityTreeReader(PassageRetriever):
         setting = self._applied
         levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
-        for one in ranked(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
-            yield Ranking(one.rows, one.scores, answer=(one.told, may))
+        for one in rank_passages(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
+            yield Ranking(one.rows, one.scores, answer=(one.evidence, may))
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Through which entities and communities: see ``PassageRetriever``."""
@@ -70,7 +70,7 @@ class CommunityTreeReader(PassageRetriever):
         levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
         gained = self._gained(asked)
-        passages = ranked(self._tree, self._vectors, asked, levels, gained, setting, most)
+        passages = rank_passages(self._tree, self._vectors, asked, levels, gained, setting, most)
         least = levels[0].first(setting.reach).least if levels else np.empty(0)
         may = None
         if asked.allowed is not None:
@@ -80,7 +80,7 @@ class CommunityTreeReader(PassageRetriever):
         if levels:
             levels[0] = with_gains(levels[0], least, gained if may is None else gained.where(may), setting.k_level)
         return [
-            self._merged(*flat(levels, number, setting.level_weight), one, k, may, asked.explain)
+            self._merged(*in_one_list(levels, number, setting.level_weight), one, k, may, asked.explain)
             for number, one in enumerate(passages)
         ]
 
@@ -108,13 +108,13 @@ class CommunityTreeReader(PassageRetriever):
         is_node = order < own
         chosen, others = both[order[is_node]], both[order[~is_node]]
         of_nodes = iter(self._communities.hits(chosen.tolist(), value[order[is_node]].tolist(), explain))
-        reasons = self._through(passages.told, others, may) if explain else None
+        reasons = self._through(passages.evidence, others, may) if explain else None
         of_passages = iter(self.passages.hits(others, value[order[~is_node]], reasons))
         return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
 
     def _through(self, told: Evidence, passages: Rows, may: Allowed | None) -> list[dict[str, Any]]:
         """Of one question, the explanation of each of some passages; only nodes that may be shown are named."""
-        first = self._tree.entities
+        first = self._tree.leaves
         rows = parts(told.pairs)[1]  # ascending
         explanations = []
         for passage in passages.tolist():
@@ -125,11 +125,11 @@ class CommunityTreeReader(PassageRetriever):
                 row, added = int(nodes[at]), float(amounts[at])
                 if may is not None and not may[row]:
                     continue
-                named = self._communities.told(row)
+                named = self._communities.label(row)
                 if row < first:
                     entities.append({"entity_id": named.id, "surface": named.title, "added": added})
                 else:
-                    level = self._tree.level(row)
+                    level = self._tree.layer(row)
                     communities.append({"community_id": named.id, "title": named.title, "level": level, "added": added})
             explanations.append({"entities": entities, "communities": communities})
         return explanations

@@ -10,24 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from indexmill.families.community_tree.chnsw import Beam, Chnsw
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import distinct
 from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["CommunityTree", "LevelNodes", "flat", "nodes_of"]
+__all__ = ["CommunityTree", "LevelNodes", "in_one_list", "nodes_of"]
 
 _TILE = 8192  # vectors compared at once where a level is looked through
-
-_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class LevelNodes(NamedTuple):
@@ -57,21 +55,17 @@ class LevelNodes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CommunityTree:
-    """The nodes by row, level after level: entities, then communities, as the pack ``community_tree/tree`` holds them.
+class CommunityTree(LayeredTree):
+    """Entities, the leaves, then communities level by level, as the pack ``community_tree/tree`` holds them.
 
-    offsets: ``(n_levels + 2,)``, where each level begins, and the number of all nodes. children: communities x nodes,
-    the members of each. parents: ``(n_nodes,)``, the community that a node is in, -1 for a root. passages: entities x
-    passages, those that an entity was extracted from. relations: entities x entities, those that a relation leads to or
-    from; relation_rows: parallel to its indices, the row of the relation. quality: ``(n_levels, 2)``, CHI and Sim of
-    each level of communities (eqs. 5, 6). index: over all nodes. index_rows: ``(n_nodes,)``, which node each of its
-    rows is. about: parallel to the indices of ``passages``, whether the passage is about the entity: its
-    document's title names it, or its first sentence names it first. None where that is not known of any.
+    passages: entities x passages, those that an entity was extracted from. relations: entities x entities, those that a
+    relation leads to or from; relation_rows: parallel to its indices, the row of the relation. quality:
+    ``(n_levels, 2)``, CHI and Sim of each level of communities (eqs. 5, 6). index: over all nodes. index_rows:
+    ``(n_nodes,)``, which node each of its rows is. about: parallel to the indices of ``passages``, whether the passage
+    is about the entity: its document's title names it, or its first sentence names it first. None where that is not
+    known of any.
     """
 
-    offsets: Integers
-    children: Sparse
-    parents: Integers
     passages: Sparse
     relations: Sparse
     relation_rows: Integers
@@ -80,74 +74,15 @@ class CommunityTree:
     index_rows: Integers
     about: Integers | None = None
 
-    @property
-    def entities(self) -> int:
-        """How many of the nodes are entities: the rows of level 0."""
-        return int(self.offsets[1])
-
-    @property
-    def levels(self) -> int:
-        """How many levels of communities there are."""
-        return len(self.offsets) - 2
-
-    def rows(self, level: int) -> range:
-        """The rows of a level."""
-        return range(int(self.offsets[level]), int(self.offsets[level + 1]))
-
-    def level(self, row: int) -> int:
-        """The level of a node, 0 of an entity."""
-        return int(self.offsets.searchsorted(row, side="right")) - 1
-
-    def roots(self) -> Rows:
-        """The nodes that are in no community."""
-        (rows,) = (self.parents < 0).nonzero()
-        return rows
-
-    def members(self, row: int) -> Rows:
-        """The members of a community, ascending."""
-        return self.children.links(np.array([row - self.entities]))[1]
-
-    def entities_under(self, rows: Rows) -> tuple[Rows, Rows]:
-        """For some nodes, in any order: the position in ``rows`` of every entity under them, and the entity."""
-        owners, entities = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        levels = self.offsets.searchsorted(rows, side="right") - 1
-        for level in range(self.levels + 1):
-            (places,) = (levels == level).nonzero()
-            current = rows[places]
-            for _ in range(level):
-                whose, current, _ = self.children.links(current - self.entities)
-                places = places[whose]
-            owners.append(places)
-            entities.append(current)
-        return np.concatenate(owners), np.concatenate(entities)
-
     def passages_under(self, row: int) -> Rows:
         """The passages that the entities of a node were extracted from, ascending."""
-        _, entities = self.entities_under(np.array([row], dtype=np.int64))
+        _, entities = self.leaves_under(np.array([row], dtype=np.int64))
         return distinct(self.passages.links(entities)[1])
-
-    def above(self, row: int) -> list[int]:
-        """The communities that a node is in, from the nearest to the root."""
-        found: list[int] = []
-        while (row := int(self.parents[row])) >= 0:
-            found.append(row)
-        return found
-
-    def summed(self, of_entities: npt.NDArray[np.integer]) -> Rows:
-        """A number of every entity, summed over those under each node: ``(n_nodes,) int64``."""
-        found = np.zeros(len(self.parents), dtype=np.int64)
-        found[: self.entities] = of_entities
-        for level in range(self.levels):
-            below = slice(*self.offsets[level : level + 2])
-            parents = self.parents[below]
-            inside = parents >= 0
-            np.add.at(found, parents[inside], found[below][inside])
-        return found
 
     @cached_property
     def extracted(self) -> Sparse:
         """Passages x entities: the transpose of ``passages``; no row for passages after the last that has an entity."""
-        owners = np.arange(self.entities, dtype=np.int32).repeat(np.diff(self.passages.indptr))
+        owners = np.arange(self.leaves, dtype=np.int32).repeat(np.diff(self.passages.indptr))
         order = self.passages.indices.argsort(kind="stable")
         return Sparse(np.concatenate([[0], np.bincount(self.passages.indices).cumsum()]), owners[order])
 
@@ -167,7 +102,7 @@ class CommunityTree:
     @cached_property
     def sizes(self) -> Rows:
         """How many entities are under every node, 1 for an entity: ``(n_nodes,)``."""
-        return self.summed(np.ones(self.entities, dtype=np.int64))
+        return self.summed(np.ones(self.leaves, dtype=np.int64))
 
     @cached_property
     def extractions(self) -> Rows:
@@ -178,7 +113,7 @@ class CommunityTree:
     def single(self) -> npt.NDArray[np.bool_]:
         """Which nodes are communities of one member: ``(n_nodes,)``."""
         found = np.zeros(len(self.parents), dtype=np.bool_)
-        found[self.entities :] = np.diff(self.children.indptr) == 1
+        found[self.leaves :] = np.diff(self.children.indptr) == 1
         return found
 
     def allowed(self, passages: Allowed) -> Allowed:
@@ -189,13 +124,7 @@ class CommunityTree:
         """
         lengths = np.diff(self.passages.indptr)
         held = np.concatenate([[0], np.cumsum(np.asarray(passages, np.int64)[self.passages.indices])])
-        found = np.ones(len(self.parents), dtype=np.bool_)
-        found[: self.entities] = (np.diff(held[self.passages.indptr]) == lengths) & (lengths > 0)
-        for level in range(self.levels):
-            below = slice(*self.offsets[level : level + 2])
-            parents = self.parents[below]
-            found[parents[~found[below] & (parents >= 0)]] = False
-        return found
+        return self.allowed_above((np.diff(held[self.passages.indptr]) == lengths) & (lengths > 0))
 
 
 def nodes_of(
@@ -209,7 +138,7 @@ def nodes_of(
     if not len(tree.parents):
         return []
     wide = max(setting.ef, k)
-    levels = tree.levels if setting.levels is None else min(setting.levels, tree.levels)
+    levels = tree.height if setting.levels is None else min(setting.levels, tree.height)
     found = []
     for number, hits in enumerate(tree.index.search(vectors, wide, Beam(ef=wide))[: levels + 1]):
         rows = np.where(hits.rows >= 0, tree.index_rows[hits.rows], -1).astype(np.int64)
@@ -221,12 +150,12 @@ def nodes_of(
         if len(short):
             (places,) = shown[tree.index_rows[tree.index.level(number)]].nonzero()
             short = short[(rows[short] >= 0).sum(axis=1) < len(places)]
-            rows[short], scores[short] = _looked_through(tree, number, vectors[short], places, k)
+            rows[short], scores[short] = _exhaustive_search(tree, number, vectors[short], places, k)
         found.append(LevelNodes(rows, np.where(rows >= 0, scores, 0).astype(np.float32)))
     return found
 
 
-def _looked_through(
+def _exhaustive_search(
     tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
 ) -> tuple[Rows, npt.NDArray[np.float32]]:
     """The k nearest of some nodes of a level, ascending places in it; products are exact, as the index has them."""
@@ -242,7 +171,7 @@ def _looked_through(
     return rows, (best / np.float32(UNIT)).astype(np.float32)
 
 
-def flat(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
+def in_one_list(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
     """The nodes of one question as one list by falling score, ties by row: each level's cosines times its weight."""
     rows = np.concatenate([np.empty(0, np.int64), *(level.rows[question] for level in levels)])
     scores = np.concatenate(

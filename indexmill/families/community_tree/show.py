@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexmill.errors import CorruptBlob
 from indexmill.families.community_tree.nodes import TREE, communities_of
 from indexmill.retrieve.matrices import Rows
 from indexmill.text.counted import counted
@@ -27,18 +26,18 @@ def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
 
     depth: levels from the roots down. width: roots, and members of a node, the largest first. A node is ``{"id",
     "kind", "level", "entities", "title", "text"}``, where ``entities`` counts those under it; a community has
-    ``"rating"``, ``"below"``, how many members it has, and those of them that are told in ``"children"``. Raises
+    ``"rating"``, ``"below"``, how many members it has, and those that are drawn in ``"children"``. Raises
     FamilyNotFound.
     """
     tree = communities_of(artifacts).tree
     roots = tree.roots()
 
     def members(row: int) -> Rows | None:
-        return tree.members(row) if row >= tree.entities else None
+        return tree.members(row) if row >= tree.leaves else None
 
     return {
         "version": artifacts.version,
-        "entities": tree.entities,
+        "entities": tree.leaves,
         "levels": statistics(artifacts),
         "roots": len(roots),
         "tree": outlined(roots, tree.sizes, depth, width, partial(_node, artifacts), members),
@@ -47,7 +46,7 @@ def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
 
 def _node(artifacts: Artifacts, row: int) -> dict[str, Any]:
     communities = communities_of(artifacts)
-    named, level = communities.told(row), communities.tree.level(row)
+    named, level = communities.label(row), communities.tree.layer(row)
     rating = {"rating": communities.rating(row)} if level else {}
     return {
         "id": named.id,
@@ -90,19 +89,17 @@ def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
     if "community_tree" not in artifacts.manifest.families:
         return {}
     arrays = artifacts.arrays(TREE)
-    try:
-        numbers = np.diff(arrays["level_offsets"])[1:].tolist()
-        rows = arrays["quality"].tolist()
-        return {
-            str(level): {
-                "communities": number,
-                "chi": None if math.isnan(chi) else chi,
-                "sim": None if math.isnan(sim) else sim,
-            }
-            for level, (number, (chi, sim)) in enumerate(zip(numbers, rows, strict=True), start=1)
+    offsets, quality = artifacts.once("quality of communities", lambda: (arrays["level_offsets"], arrays["quality"]))
+    return {
+        str(level): {
+            "communities": number,
+            "chi": None if math.isnan(chi) else chi,
+            "sim": None if math.isnan(sim) else sim,
         }
-    except KeyError as error:
-        raise CorruptBlob(f"{artifacts.path}: {TREE!r} has no array {error}") from error
+        for level, (number, (chi, sim)) in enumerate(
+            zip(np.diff(offsets)[1:].tolist(), quality.tolist(), strict=True), start=1
+        )
+    }
 
 
 def listing(told: Mapping[str, Mapping[str, Any]]) -> str:

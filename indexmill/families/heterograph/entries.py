@@ -44,7 +44,7 @@ from indexmill.retrieve.residual_query import LEAST, named_parts, without
 if TYPE_CHECKING:
     from indexmill.families.heterograph.nodes import HeterographNodes
 
-__all__ = ["Named", "Weighted", "named_by", "rescored", "weighted"]
+__all__ = ["NameEntries", "WeightedEntries", "name_entries", "rescored", "weighted_entries"]
 
 _COMPARED = 512
 """Texts of the highest scores that are compared with the residual query; whatever k is, so that fewer are the first."""
@@ -56,7 +56,7 @@ _TOGETHER = 32
 """Questions whose bridges are looked for at once: the links of all entities that they name are laid out together."""
 
 
-class Named(NamedTuple):
+class NameEntries(NamedTuple):
     """The names and overviews at which questions enter: pairs, ascending, and their weights.
 
     exact: pairs of the entities that have a name of the question, ascending.
@@ -67,7 +67,7 @@ class Named(NamedTuple):
     exact: Pairs
 
 
-class Weighted(NamedTuple):
+class WeightedEntries(NamedTuple):
     """The entries of one question, and the texts that are lifted with the part of the best score that each gains.
 
     bridged, units: entities, ascending, and of each the unit that brought it in. residual: ``(d,)``, see ``without``.
@@ -81,7 +81,9 @@ class Weighted(NamedTuple):
     residual: Vectors
 
 
-def named_by(nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None) -> Named:
+def name_entries(
+    nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None
+) -> NameEntries:
     """The names and overviews that hold names of questions. allowed: parallel to ``nodes.words``; None for all."""
     words, entities = nodes.words, nodes.graph.rows("N")
     asked = [(question, name) for question, of_one in enumerate(names) for name in of_one]
@@ -97,44 +99,44 @@ def named_by(nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int,
     weights = np.where(longer, share / np.maximum(others, 1)[of_name], 1.0)
     pairs = paired(np.array([question for question, _ in asked], dtype=np.int64)[of_name], rows + entities.start)
     found, best, _ = best_of_each(pairs, weights)
-    return Named(found, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))
+    return NameEntries(found, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))
 
 
-def weighted(
+def weighted_entries(
     nodes: HeterographNodes,
     questions: Vectors,
-    named: Named,
+    named: NameEntries,
     near: Sequence[tuple[Rows, Scores]],
     texts: Sequence[Rows],
     setting: HeterographParameters,
     allowed: Allowed | None,
-) -> list[Weighted]:
+) -> list[WeightedEntries]:
     """Where questions enter.
 
     questions: their vectors, ``(n_questions, d) float32``. near: of each the nearest units, attributes and high-level
     elements and their cosines; texts: those that words and vectors find, the best first. allowed: which nodes
     take part; None for all.
     """
-    found: list[Weighted] = []
+    found: list[WeightedEntries] = []
     for first in range(0, len(questions), _TOGETHER):
         its = slice(first, first + _TOGETHER)
         low, high = paired(np.array([first, first + _TOGETHER]), np.zeros(2, dtype=np.int64)).tolist()
         whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (named.pairs, named.exact))
-        tile = Named(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
-        found += _weighted(nodes, questions[its], tile, near[its], texts[its], setting, allowed)
+        tile = NameEntries(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
+        found += _weighted_tile(nodes, questions[its], tile, near[its], texts[its], setting, allowed)
     return found
 
 
-def _weighted(
+def _weighted_tile(
     nodes: HeterographNodes,
     questions: Vectors,
-    named: Named,
+    named: NameEntries,
     near: Sequence[tuple[Rows, Scores]],
     texts: Sequence[Rows],
     setting: HeterographParameters,
     allowed: Allowed | None,
-) -> list[Weighted]:
-    """As ``weighted``, of some questions at once."""
+) -> list[WeightedEntries]:
+    """As ``weighted_entries``, of some questions at once."""
     count = len(questions)
     owners, entities = parts(named.exact)
     rows = nodes.name_rows(entities)
@@ -163,7 +165,7 @@ def _weighted(
     cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, owners))
     places = [_HALF / (_HALF + np.arange(len(rows))) for rows in texts]
     return [
-        Weighted(
+        WeightedEntries(
             Entries(entered[e:e_end], shares[e:e_end]),
             texts[question],
             setting.text_weight * place**_STEEPNESS + unknown[question] * place,
@@ -185,7 +187,7 @@ def _column(found: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
 def _bridged(
     nodes: HeterographNodes,
     residual: Vectors,
-    named: Named,
+    named: NameEntries,
     lifted: Pairs,
     setting: HeterographParameters,
     allowed: Allowed | None,
@@ -233,11 +235,11 @@ def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> t
 
 
 def rescored(
-    nodes: HeterographNodes, scores: Scores, questions: Sequence[Weighted], setting: HeterographParameters
+    nodes: HeterographNodes, scores: Scores, questions: Sequence[WeightedEntries], setting: HeterographParameters
 ) -> Scores:
     """The scores of the walks ``(n_questions, n_nodes)``, with those of texts and units as the module says."""
     count, agreement = len(questions), setting.agreement
-    texts, units, held = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.said_by
+    texts, units, held = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.text_of_unit
     found = scores.copy()
     at = (np.arange(count)[:, None] * texts + held).ravel()
     own = scores[:, :texts].ravel() + sums(at, scores[:, units].ravel(), count * texts)

@@ -46,13 +46,13 @@ def through(
         yield from [Through(none, none, np.empty(0))] * len(starts)
         return
     for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed, by_kind), nodes, strict=True):
-        places, senders, kinds = graph.laid_out(rows, allowed, by_kind)
+        places, senders, kinds = graph.links_of(rows, allowed, by_kind)
         sends = scores[senders] > 0
         if allowed is not None:
             sends &= allowed[rows][places]
         places, senders = places[sends], senders[sends]
         each = distinct(senders)
-        owners, _, own = graph.laid_out(each, allowed, by_kind)
+        owners, _, own = graph.links_of(each, allowed, by_kind)
         along = shares(owners, own, len(each))
         column = 0 if kinds is None else kinds[sends]
         amounts = (1 - restart) * scores[senders] * along[each.searchsorted(senders), column]

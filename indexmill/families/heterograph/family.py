@@ -27,12 +27,12 @@ FAMILY = ReaderFamily(
             )
         ),
     ),
-    said="""--method heterograph finds units, attributes, high-level elements and relations, too: `--texts 10 -k 60
-    --token-budget 3000` gives what fits of the best ten of each kind, those nearest to the question first.""",
+    query_help="""--method heterograph finds units, attributes, high-level elements and relations, too: `--texts 10
+    -k 60 --token-budget 3000` gives what fits of the best ten of each kind, those nearest to the question first.""",
     statistics=Statistics(
         "heterograph",
         "indexmill.families.heterograph.show",
-        said="Of a heterograph, nodes and edges by kind, and the bytes that hold them.",
+        show_help="Of a heterograph, nodes and edges by kind, and the bytes that hold them.",
     ),
     tables={"attributes": "attribute_id", "elements": "element_id"},
     graphs={"heterograph": "indexmill.families.heterograph.graphml:heterograph"},

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.graphml import Elements
 from indexmill.families.heterograph.nodes import GRAPH, SHOWN
 from indexmill.families.heterograph.search import KINDS
-from indexmill.retrieve.opened import arrays_of
+from indexmill.retrieve.matrices import Integers
+from indexmill.retrieve.registry import check_family, enable
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
-    from indexmill.store.manifest import Manifest
 
-__all__ = ["check_heterograph", "heterograph"]
+__all__ = ["heterograph"]
 
 _UNDIRECTED = ("same_as", "near")
 """Kinds of edges whose ends are alike: which of them is the source says nothing."""
@@ -40,15 +40,6 @@ _EDGES = pa.schema(
 )
 
 
-def check_heterograph(manifest: Manifest, where: object) -> None:
-    """Raise FamilyNotFound for a snapshot without the family."""
-    if "heterograph" not in manifest.families:
-        raise FamilyNotFound(
-            f"{where}: the snapshot does not hold 'heterograph'; set `families: {{heterograph: {{enabled: true}}}}` in "
-            "indexmill.yaml, build, and take the new version"
-        )
-
-
 def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     """The nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
 
@@ -57,24 +48,26 @@ def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     are a passage of. An edge has its ``kind`` and ``weight``, and ``directed``: false where its ends are alike. A
     relation stands between its entities, and edges lead from its source to it and from it to its target.
     """
-    check_heterograph(artifacts.manifest, artifacts.path)
-    arrays = arrays_of(artifacts, GRAPH, ["offsets", "rows"])
-    return Elements(_NODES, _nodes(artifacts, arrays)), Elements(_EDGES, _edges(artifacts))
+    advice = f"; set {enable(GRAPH)} in indexmill.yaml, build, and take the new version"
+    check_family(artifacts.manifest, artifacts.path, "heterograph", advice)
+    arrays = artifacts.arrays(GRAPH)
+    graph = artifacts.once("graph of names", lambda: (arrays["offsets"], arrays["rows"]))
+    return Elements(_NODES, _nodes(artifacts, *graph)), Elements(_EDGES, _edges(artifacts))
 
 
-def _nodes(artifacts: Artifacts, arrays: Mapping[str, Any]) -> Iterator[pa.Table]:
-    first, last = (int(arrays["offsets"][KINDS.index("N") + place]) for place in (0, 1))
-    named = np.sort(arrays["rows"][first:last])
+def _nodes(artifacts: Artifacts, offsets: Integers, rows: Integers) -> Iterator[pa.Table]:
+    first, last = offsets[KINDS.index("N") :][:2].tolist()
+    named = np.sort(rows[first:last])
     ways = {
         "T": _texts(artifacts),
-        "S": _as("S", _shards(artifacts, "units", {"id": "unit_id", "text": "text"})),
+        "S": _pieces_of("S", _shards(artifacts, "units", {"id": "unit_id", "text": "text"})),
         "A": _attributes(artifacts),
-        "H": _as("H", _shards(artifacts, "elements", {"id": "element_id", "label": "title", "text": "text"})),
+        "H": _pieces_of("H", _shards(artifacts, "elements", {"id": "element_id", "label": "title", "text": "text"})),
         "R": _relations(artifacts),
         "N": _entities(artifacts, named),
-        "O": _as("O", _shards(artifacts, "elements", {"id": "overview_id", "label": "title"})),
+        "O": _pieces_of("O", _shards(artifacts, "elements", {"id": "overview_id", "label": "title"})),
     }
-    for (kind, way), expected in zip(ways.items(), np.diff(arrays["offsets"]).tolist(), strict=True):
+    for (kind, way), expected in zip(ways.items(), np.diff(offsets).tolist(), strict=True):
         held = 0
         for piece in way:
             held += len(piece)
@@ -93,7 +86,7 @@ def _texts(artifacts: Artifacts) -> Iterator[pa.Table]:
             "T",
             {
                 "id": table["passage_id"],
-                "label": _looked_up(table["document_id"], documents["document_id"], documents["title"]),
+                "label": _lookup(table["document_id"], documents["document_id"], documents["title"]),
                 "text": table["text"],
                 "document": table["document_id"],
             },
@@ -103,7 +96,7 @@ def _texts(artifacts: Artifacts) -> Iterator[pa.Table]:
 def _attributes(artifacts: Artifacts) -> Iterator[pa.Table]:
     columns = ["attribute_id", "entity_id", "text"]
     for _, table, entities in paired(artifacts, "attributes", columns, "entities", ["entity_id", "surface"]):
-        surfaces = _looked_up(table["entity_id"], entities["entity_id"], entities["surface"])
+        surfaces = _lookup(table["entity_id"], entities["entity_id"], entities["surface"])
         yield _piece("A", {"id": table["attribute_id"], "label": surfaces, "text": table["text"]})
 
 
@@ -132,7 +125,7 @@ def _shards(artifacts: Artifacts, name: str, columns: Mapping[str, str]) -> Iter
         yield {ours: table[theirs] for ours, theirs in columns.items()}
 
 
-def _as(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
+def _pieces_of(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
     for columns in shards:
         yield _piece(kind, columns)
 
@@ -144,7 +137,7 @@ def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
     return pa.table({name: held.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
 
 
-def _looked_up(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _lookup(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.take(pc.index_in(wanted, ids.combine_chunks()))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.columns import best_of_each, distinct, positions
+from indexmill.retrieve.columns import best_of_each, distinct, positions, runs
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.text.terms import term_keys
 
@@ -42,14 +42,12 @@ class NameWords:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name, as a pack holds them."""
-        holders = {"holders.indptr": self.holders.indptr, "holders.indices": self.holders.indices}
-        return {"keys": self.keys, **holders, "starts": self.starts, "words": self.words}
+        return {"keys": self.keys, **self.holders.arrays("holders"), "starts": self.starts, "words": self.words}
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NameWords:
         """The words that a pack holds."""
-        holders = Sparse(arrays["holders.indptr"], arrays["holders.indices"])
-        return cls(arrays["keys"], holders, arrays["starts"], arrays["words"])
+        return cls(arrays["keys"], Sparse.of(arrays, "holders"), arrays["starts"], arrays["words"])
 
     def find(self, name: str, most: int, allowed: Allowed | None = None) -> Rows:
         """The rows of at most so many names that hold a name: those of fewest words first, ties by row.
@@ -89,9 +87,8 @@ class NameWords:
             likely &= allowed[rows]
         asked, rows, lengths, wanted = asked[likely], rows[likely], lengths[likely], wanted[likely]
         # Every run of as many words, of each name: where it begins, and whether it is the one that is looked for.
-        runs = lengths - wanted + 1
-        holder = np.arange(len(rows)).repeat(runs)
-        first = np.arange(len(holder)) - (runs.cumsum() - runs)[holder] + self.starts.take(rows)[holder]
+        counted = lengths - wanted + 1
+        holder, first = np.arange(len(rows)).repeat(counted), runs(self.starts.take(rows), counted)
         for place in range(int(wanted.max(initial=0))):
             after = wanted[holder] <= place
             number = numbers.take(begins[asked[holder]] + place, mode="clip")

@@ -7,30 +7,30 @@ entities, and elements again for their overviews.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import KINDS, Heterograph
-from indexmill.hits import Hit
+from indexmill.hits import Hit, NodeLabel
 from indexmill.retrieve.base import Allowed, Explanations, Vectors
-from indexmill.retrieve.columns import Pairs, paired, parts, products
+from indexmill.retrieve.columns import Pairs, paired, parts, positions, products
 from indexmill.retrieve.dense import nearest
-from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
-from indexmill.retrieve.opened import arrays_of
+from indexmill.retrieve.entity_names import name_vectors_of
+from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.registry import check_family
 from indexmill.retrieve.rows import Rows as TableRows
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "NodeLabel", "heterograph_of"]
+__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "heterograph_of"]
 
 GRAPH = "heterograph/graph"
 """The artifact that holds the graph."""
@@ -51,24 +51,6 @@ SHOWN = {
 
 _VECTORS = {"S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
 
-_OF_GRAPH = (
-    *("offsets", "links.indptr", "links.indices", "passages.indptr", "passages.indices"),
-    *("rows", "entity_keys", "relation_tokens"),
-)
-_OF_NAMES = ("keys", "holders.indptr", "holders.indices", "starts", "words")
-
-
-class NodeLabel(NamedTuple):
-    """What is said of a node where it is named: its id, its title, and its text.
-
-    The title of a text or a unit is its document's, that of an attribute the entity that it is of; a relation has none.
-    An entity or an overview has no text.
-    """
-
-    id: str
-    title: str
-    text: str
-
 
 class HeterographNodes:
     """Rows of all nodes, the graph that they stand in, the words of its names, and the hits made of them.
@@ -81,8 +63,7 @@ class HeterographNodes:
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
-        if "heterograph" not in artifacts.manifest.families:
-            raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold 'heterograph', so it has no such nodes")
+        check_family(artifacts.manifest, artifacts.path, "heterograph", ", so it has no such nodes")
         self._version = artifacts.version
         self._passages = passages_of(artifacts)
         self._tables = {
@@ -92,29 +73,30 @@ class HeterographNodes:
             "R": TableRows(artifacts, "heterograph/relations", ["node_id", "said"]),
             "N": TableRows(artifacts, "entities", ["entity_id", "surface"]),
         }
-        arrays, names = (arrays_of(artifacts, *one) for one in ((GRAPH, _OF_GRAPH), (NAMES, _OF_NAMES)))
-        try:
-            self.graph = Heterograph.of(arrays)
-        except (ValueError, IndexError) as error:
-            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} does not hold a graph: {error}") from error
-        self._support = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
-        self.names, self.words = NameIndex(arrays["entity_keys"]), NameWords.of(names)
+        arrays = artifacts.arrays(GRAPH)
+        self.graph = Heterograph.of(arrays)
+        self._support = Sparse.of(arrays, "passages")
+        self.names, self.words = NameIndex(arrays["entity_keys"]), NameWords.of(artifacts.arrays(NAMES))
         self._rows = arrays["rows"]
         self._relation_tokens = arrays["relation_tokens"]
-        self._vectors = [
-            shard for kind, pack in _VECTORS.items() for shard in _vectors(artifacts, pack, self._tables[kind])
-        ]
+        of_kinds = {kind: artifacts.vectors(pack, "vectors") for kind, pack in _VECTORS.items()}
+        self._vectors = [shard for shards in of_kinds.values() for shard in shards]
         self._passage_vectors = artifacts.vectors("vectors", "passages")
         self._units = artifacts.vectors("unit_vectors", "vectors")
         self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
-        self.name_vectors = artifacts.vectors("names", "vectors")
+        self.name_vectors, owners = name_vectors_of(artifacts)
         """The vectors of names, one shard after the other; none in a snapshot without a family that needs them."""
-        self._check(artifacts)
-        self._nodes = self._inverse(artifacts)
-        self._named = self._name_rows(artifacts, arrays["entity_keys"])
+        at, has = positions(arrays["entity_keys"], owners)
+        self._name_rows = np.where(has, at, -1)
+        vectors = {kind: sum(map(len, shards)) for kind, shards in of_kinds.items()}
+        if problem := self._problem({kind: len(table) for kind, table in self._tables.items()}, vectors):
+            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} and the tables do not hold the same nodes: {problem}")
+        retrieved = self._rows[: self.graph.offsets[4]] + self.graph.offsets[:4].repeat(np.diff(self.graph.offsets[:5]))
+        self._nodes = np.argsort(retrieved).astype(np.int32)
+        """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""
         units = self.graph.rows("S")
         said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
-        self.said_by = self.of_passages(said.astype(np.int64))
+        self.text_of_unit = self.of_passages(said.astype(np.int64))
         """The text that says each unit, in the order of units."""
 
     def __len__(self) -> int:
@@ -159,12 +141,12 @@ class HeterographNodes:
 
     def name_rows(self, entities: Rows) -> Rows:
         """Where the vector of the name of each of some entities stands in ``name_vectors``, -1 where it has none."""
-        found: Rows = self._named[entities - self.graph.rows("N").start]
+        found: Rows = self._name_rows[entities - self.graph.rows("N").start]
         return found
 
     def texts_of(self, units: Rows) -> Rows:
         """The text that says each of some units."""
-        found: Rows = self.said_by[units - self.graph.rows("S").start]
+        found: Rows = self.text_of_unit[units - self.graph.rows("S").start]
         return found
 
     def unit_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
@@ -181,13 +163,17 @@ class HeterographNodes:
 
     # What is said of them
 
-    def told(self, row: int) -> NodeLabel:
-        """The id, title and text of one node."""
-        (kind,) = self.graph.kinds(np.array([row]))
-        (passages,) = self._come_from(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
-        return self._told(row, kind, passages)
+    def label(self, row: int) -> NodeLabel:
+        """The name of one node.
 
-    def _told(self, row: int, kind: str, passages: Rows) -> NodeLabel:
+        The title of a text or a unit is its document's, that of an attribute its entity's. A relation has no title;
+        entities and overviews have no text.
+        """
+        (kind,) = self.graph.kinds(np.array([row]))
+        (passages,) = self._passages_behind(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
+        return self._label(row, kind, passages)
+
+    def _label(self, row: int, kind: str, passages: Rows) -> NodeLabel:
         """The same, of a node of a kind. passages: those that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
@@ -232,7 +218,7 @@ class HeterographNodes:
         allowed: the passages that take part; the others are not named.
         """
         found = []
-        come_from = self._come_from(rows)
+        come_from = self._passages_behind(rows)
         named = come_from if allowed is None else [passages[allowed[passages]] for passages in come_from]
         every = np.concatenate([np.empty(0, dtype=np.int64), *named])
         documents = iter(self._passages.documents_of(every))
@@ -242,7 +228,7 @@ class HeterographNodes:
             rows.tolist(), self.graph.kinds(rows), come_from, map(len, named), scores.tolist(), reasons, strict=True
         )
         for row, kind, passages, count, score, reason in its:
-            told = self._told(row, kind, passages)
+            label = self._label(row, kind, passages)
             explanation = None
             if reason is not None:
                 explanation = {**reason, "passages": list(islice(ids, count))}
@@ -250,10 +236,10 @@ class HeterographNodes:
                     explanation["stand_in"] = True
             hit = Hit(
                 kind=SHOWN[kind],
-                id=told.id,
+                id=label.id,
                 score=score,
-                text=told.text,
-                title=told.title,
+                text=label.text,
+                title=label.title,
                 document_ids=tuple(sorted(set(islice(documents, count)))),
                 tokens=self._tokens(row, kind),
                 version=self._version,
@@ -262,7 +248,7 @@ class HeterographNodes:
             found.append(hit)
         return found
 
-    def _come_from(self, rows: Rows) -> list[Rows]:
+    def _passages_behind(self, rows: Rows) -> list[Rows]:
         """The passages that each of some nodes comes from, ascending."""
         owners, passages, _ = self._support.links(rows)
         cuts = owners.searchsorted(np.arange(len(rows) + 1)).tolist()
@@ -275,67 +261,19 @@ class HeterographNodes:
         (entity,) = linked[(linked >= names.start) & (linked < names.stop)]
         return str(self._tables["N"].value(int(self._rows[entity]), "surface"))
 
-    # Opening
-
-    def _check(self, artifacts: Artifacts) -> None:
-        """Raise CorruptBlob where the arrays do not fit each other or the tables."""
-        graph, words = self.graph, self.words
-        sizes = dict(zip(KINDS, np.diff(graph.offsets).tolist(), strict=True))
-        tables = {kind: len(table) for kind, table in self._tables.items()} | {"T": len(self._passages)}
-        for kind, held in tables.items():
-            if sizes[kind] != held if kind != "N" else sizes[kind] > held:
-                raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has {sizes[kind]} nodes {kind}; the tables have {held}")
-        named = sizes["N"] + sizes["O"]
-        if [len(shard) for shard in self._unit_tokens] != np.diff(self._tables["S"].starts).tolist():
-            raise CorruptBlob(f"{artifacts.path}: 'unit_vectors' does not say how many tokens each unit has")
-        fits = (
-            len(self._rows) == len(graph)
-            and len(self._relation_tokens) == sizes["R"]
-            and len(self.names) == sizes["N"]
-            and all(_below(self._rows[graph.rows(kind)], tables["H" if kind == "O" else kind]) for kind in KINDS)
-            and _pointers_fit(graph.links, len(graph), len(graph))
-            and _pointers_fit(self._support, int(graph.offsets[5]), len(self._passages))
-        )
-        if not fits:
-            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} holds arrays that do not fit each other")
-        fits = (
-            len(words.starts) == named + 1
-            and words.starts[0] == 0
-            and words.starts[-1] == len(words.words)
-            and _below(words.words, len(words.keys))
-            and _pointers_fit(words.holders, len(words.keys), named)
-        )
-        if not fits:
-            raise CorruptBlob(f"{artifacts.path}: {NAMES!r} does not hold the words of the names of {GRAPH!r}")
-        attributes, entities = graph.rows("A"), graph.rows("N")
-        owners, linked, _ = graph.links.links(np.arange(attributes.start, attributes.stop))
-        about = np.bincount(owners[(linked >= entities.start) & (linked < entities.stop)], minlength=sizes["A"])
-        if (about != 1).any():
-            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has attributes that are not of one entity")
-
-    def _name_rows(self, artifacts: Artifacts, keys: npt.NDArray[np.uint64]) -> Rows:
-        """For each entity the row of its name in ``name_vectors``, -1 where it has none."""
-        found = np.full(len(keys), -1, dtype=np.int64)
-        owners = np.concatenate([np.empty(0, dtype=np.uint64), *artifacts.vectors("names", "entity_keys")])
-        if len(owners) != sum(map(len, self.name_vectors)):
-            raise CorruptBlob(f"{artifacts.path}: 'names' does not say of which entity each vector is")
-        order = owners.argsort()
-        at = np.minimum(owners[order].searchsorted(keys), max(len(owners) - 1, 0))
-        if len(owners):
-            has = owners[order[at]] == keys
-            found[has] = order[at[has]]
-        return found
-
-    def _inverse(self, artifacts: Artifacts) -> npt.NDArray[np.int32]:
-        """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""
-        upto = int(self.graph.offsets[4])
-        found = np.full(upto, -1, dtype=np.int32)
-        for kind in KINDS[:4]:
-            own = self.graph.rows(kind)
-            found[own.start + self._rows[own].astype(np.int64)] = np.arange(own.start, own.stop, dtype=np.int32)
-        if (found < 0).any():
-            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has two nodes for one row of a table")
-        return found
+    def _problem(self, tables: Mapping[str, int], vectors: Mapping[str, int]) -> str:
+        """Which nodes, rows of tables and vectors do not fit each other; empty where all do."""
+        lengths = {**tables, "T": len(self._passages), "O": tables["H"]}
+        for kind in KINDS:
+            rows, length = self._rows[self.graph.rows(kind)], lengths[kind]
+            if (rows >= length).any() or len(np.unique(rows)) < len(rows) or (kind != "N" and len(rows) < length):
+                return f"{len(rows)} of {kind}, {length} rows"
+            if vectors.get(kind, length) != length:
+                return f"{vectors[kind]} vectors of {kind}, {length} rows"
+        names = len(self.graph) - self.graph.rows("N").start
+        if (len(self.names), len(self.words.starts) - 1) != (self.graph.offsets[6] - self.graph.offsets[5], names):
+            return f"{len(self.words.starts) - 1} names of {names} nodes"
+        return ""
 
 
 def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
@@ -344,28 +282,3 @@ def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
     Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
     """
     return artifacts.once("heterograph", lambda: HeterographNodes(artifacts))
-
-
-def _vectors(artifacts: Artifacts, name: str, table: TableRows) -> list[Vectors]:
-    """The vectors of a table's rows, shard by shard."""
-    shards = artifacts.vectors(name, "vectors")
-    rows = np.diff(table.starts).tolist()
-    if [len(shard) for shard in shards] != rows:
-        raise CorruptBlob(
-            f"{artifacts.path}: {name!r} has {sum(map(len, shards))} vectors; the tables have {sum(rows)}"
-        )
-    if strange := sorted({shard.shape[1] for shard in shards} - {artifacts.dimensions}):
-        raise CorruptBlob(
-            f"{artifacts.path}: {name!r} has {strange[0]} dimensions; passages have {artifacts.dimensions}"
-        )
-    return shards
-
-
-def _pointers_fit(links: Sparse, rows: int, columns: int) -> bool:
-    fits = len(links) == rows and links.indptr[0] == 0 and links.indptr[-1] == len(links.indices)
-    return bool(fits) and bool((np.diff(links.indptr) >= 0).all()) and _below(links.indices, columns)
-
-
-def _below(rows: Integers, bound: int) -> bool:
-    """Whether all rows are those of something of this length."""
-    return not len(rows) or (int(rows.min()) >= 0 and int(rows.max()) < bound)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.heterograph.entries import Weighted, named_by, rescored, weighted
+from indexmill.families.heterograph.entries import WeightedEntries, name_entries, rescored, weighted_entries
 from indexmill.families.heterograph.explanations import Through, through
 from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import Entries, Walked, spent
+from indexmill.families.heterograph.search import Entries, Walked, within_budget
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
     EXPLAINED_TOGETHER,
@@ -45,7 +45,7 @@ _EXPLAINED = 5
 
 
 @dataclass(frozen=True)
-class _Entered:
+class _EntryPoints:
     """Where questions enter the graph.
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
@@ -58,12 +58,12 @@ class _Entered:
     near: Sequence[Rows]
     cosines: Sequence[Scores]
     starts: Sequence[Entries]
-    weighted: Sequence[Weighted]
+    weighted: Sequence[WeightedEntries]
     allowed: Allowed | None
     names_allowed: Allowed | None
 
 
-class _Listed(NamedTuple):
+class _NodeList(NamedTuple):
     """The nodes of one question, best first. number: its own. cosines: of texts found by that alone, NaN for others."""
 
     number: int
@@ -72,10 +72,12 @@ class _Listed(NamedTuple):
     entries: npt.NDArray[np.bool_]
     cosines: Scores
 
-    def at(self, places: Sequence[int]) -> _Listed:
+    def at(self, places: Sequence[int]) -> _NodeList:
         """Those at some places."""
         chosen = np.array(places, dtype=np.int64)
-        return _Listed(self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen])
+        return _NodeList(
+            self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen]
+        )
 
 
 def _columns(found: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
@@ -91,7 +93,7 @@ class HeterographReader(PassageRetriever):
     it was reached through, the most first, each with what it ``added`` to the score of the walk, and with the ``name``
     or the ``cosine`` by which the question enters at it, or the text of the unit that is the ``bridge`` to it; the ids
     of the passages that it comes from. Beside them ``"cosine"`` of an entry and of a text found by that, and
-    ``"stand_in"``, true, where the language model would not write the text.
+    ``"stand_in"``, true, where the language model did not write the text.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -110,7 +112,7 @@ class HeterographReader(PassageRetriever):
     def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
         texts_alone = replace(self._setting, texts=k, units=0, attributes=0, high_level=0, relations=0)
-        entered = self._entered(asked)
+        entered = self._enter(asked)
         upto = int(self._graph.offsets[1])
         for number, found in enumerate(self._walked(entered, texts_alone)):
             its = found.rows < upto
@@ -122,13 +124,13 @@ class HeterographReader(PassageRetriever):
         """Through which nodes the walk came to texts: see ``PassageRetriever``."""
         if not found:
             return []
-        entered: _Entered = found[0].answer[0]
-        return list(self._told(entered, [one.answer[1].at(its) for one, its in zip(found, places, strict=True)]))
+        entered: _EntryPoints = found[0].answer[0]
+        return list(self._explain(entered, [one.answer[1].at(its) for one, its in zip(found, places, strict=True)]))
 
     def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
         most = k if self._setting.texts is None else min(k, self._setting.texts)
-        entered = self._entered(asked)
+        entered = self._enter(asked)
         listed = (
             self._within_budget(self._filled(asked, number, found, most, k))
             for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
@@ -136,12 +138,12 @@ class HeterographReader(PassageRetriever):
         hits = []
         told: Iterator[Explanations]
         while tile := list(islice(listed, EXPLAINED_TOGETHER)):
-            told = self._told(entered, tile) if asked.explain else repeat(None, len(tile))
+            told = self._explain(entered, tile) if asked.explain else repeat(None, len(tile))
             for one, reasons in zip(tile, told, strict=True):
                 hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed))
         return hits
 
-    def _entered(self, asked: QueryBatch) -> _Entered:
+    def _enter(self, asked: QueryBatch) -> _EntryPoints:
         """The entries of all questions: dual search."""
         setting, first = self._setting, self._graph.rows("N").start
         allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
@@ -151,10 +153,10 @@ class HeterographReader(PassageRetriever):
         if setting.preset == "paper":
             named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
-            return _Entered(names, *_columns(near), starts, (), allowed, enterable)
-        of_names = named_by(self._nodes, names, setting.names, enterable)
-        entries = weighted(self._nodes, asked.vectors, of_names, near, self._texts(asked), setting, allowed)
-        return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
+            return _EntryPoints(names, *_columns(near), starts, (), allowed, enterable)
+        of_names = name_entries(self._nodes, names, setting.names, enterable)
+        entries = weighted_entries(self._nodes, asked.vectors, of_names, near, self._texts(asked), setting, allowed)
+        return _EntryPoints(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
 
     @property
     def _near(self) -> PassageVectors:
@@ -172,7 +174,7 @@ class HeterographReader(PassageRetriever):
                 of_one.append(ranked.rows)
         return [self._nodes.of_passages(reciprocal_ranks(of_one, _CONSTANT)[:most]) for of_one in lists]
 
-    def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
+    def _walked(self, entered: _EntryPoints, setting: HeterographParameters) -> Iterator[Walked]:
         graph, starts = self._graph, entered.starts
         walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
         for first, scores in graph.tiles(starts, *walk):
@@ -182,7 +184,7 @@ class HeterographReader(PassageRetriever):
             for entries, of_one in zip(starts[its], scores, strict=True):
                 yield graph.chosen(entries.rows, of_one, setting.most())
 
-    def _filled(self, asked: QueryBatch, number: int, found: Walked, texts: int, k: int) -> _Listed:
+    def _filled(self, asked: QueryBatch, number: int, found: Walked, texts: int, k: int) -> _NodeList:
         """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
         rows, scores = found.rows[:k], found.scores[:k]
         wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
@@ -196,7 +198,7 @@ class HeterographReader(PassageRetriever):
             pairs = paired(np.full(len(new), number), passages[new])
             cosines = self._near.cosines(asked.vectors, pairs).astype(np.float64)
         below = np.minimum(similar - self._near.most, 0) if len(rows) else similar
-        return _Listed(
+        return _NodeList(
             number,
             np.concatenate([rows, more]),
             np.concatenate([scores, below]),
@@ -204,26 +206,26 @@ class HeterographReader(PassageRetriever):
             np.concatenate([np.full(len(rows), np.nan), cosines]),
         )
 
-    def _within_budget(self, listed: _Listed) -> _Listed:
+    def _within_budget(self, listed: _NodeList) -> _NodeList:
         """Those whose texts the token budget allows: as the paper has it the entries first, else the best."""
         budget = self._setting.token_budget
         if budget is None:
             return listed
         tokens = map(self._nodes.tokens, listed.rows.tolist())
         first = listed.entries if self._setting.preset == "paper" else np.zeros(len(listed.rows), dtype=np.bool_)
-        return listed.at(spent(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
+        return listed.at(within_budget(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
 
-    def _told(self, entered: _Entered, some: Sequence[_Listed]) -> Iterator[list[dict[str, Any]]]:
-        """What is told of the nodes of some questions."""
+    def _explain(self, entered: _EntryPoints, some: Sequence[_NodeList]) -> Iterator[list[dict[str, Any]]]:
+        """The explanations of the nodes of some questions."""
         starts, setting = [entered.starts[one.number] for one in some], self._setting
         rows = [one.rows for one in some]
         walk = (setting.restart, setting.steps, entered.allowed, _EXPLAINED, setting.by_kind)
         reached = through(self._graph, starts, rows, *walk)
         for one, senders in zip(some, reached, strict=True):
-            yield self._explained(entered, one, senders)
+            yield self._explain_one(entered, one, senders)
 
-    def _explained(self, entered: _Entered, listed: _Listed, senders: Through) -> list[dict[str, Any]]:
-        """What is told of the nodes of one question."""
+    def _explain_one(self, entered: _EntryPoints, listed: _NodeList, senders: Through) -> list[dict[str, Any]]:
+        """The explanations of the nodes of one question."""
         by_name = self._by_name(entered, listed.number)
         bridges: dict[int, int] = {}
         if entered.weighted:
@@ -239,18 +241,18 @@ class HeterographReader(PassageRetriever):
         sent = zip(senders.places.tolist(), senders.senders.tolist(), senders.amounts.tolist(), strict=True)
         kinds = self._graph.kinds(senders.senders)
         for (place, row, amount), kind in zip(sent, kinds, strict=True):
-            named = self._nodes.told(row)
+            named = self._nodes.label(row)
             said = {"kind": SHOWN[kind], "node_id": named.id, "title": named.text if kind in "SR" else named.title}
             if row in by_name:
                 said["name"] = by_name[row]
             if row in by_vector:
                 said["cosine"] = by_vector[row]
             if row in bridges:
-                said["bridge"] = self._nodes.told(bridges[row]).text
+                said["bridge"] = self._nodes.label(bridges[row]).text
             told[place]["through"].append({**said, "added": amount})
         return told
 
-    def _by_name(self, entered: _Entered, number: int) -> dict[int, str]:
+    def _by_name(self, entered: _EntryPoints, number: int) -> dict[int, str]:
         """The first name of a question that each of its names and overviews holds."""
         first, found = self._graph.rows("N").start, dict[int, str]()
         names = entered.names[number]

@@ -14,7 +14,7 @@ with P the adjacency divided by the degrees of its rows; a node without links pa
 highest scores of each kind but names and overviews, and the entries of such kinds, are what is retrieved: relations are
 never entries, names and overviews are never retrieved.
 
-That is the paper's retrieval (``preset: paper``). By default entries have weights (``heterograph_entries``), a node
+That is the paper's retrieval (``preset: paper``). By default entries have weights (`entries`), a node
 passes on as much along its links of each kind together, to what is about it more, and a text has the scores of its
 units, too.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["EDGES", "KINDS", "Entries", "Heterograph", "Walked", "shares", "spent"]
+__all__ = ["EDGES", "KINDS", "Entries", "Heterograph", "Walked", "shares", "within_budget"]
 
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
@@ -89,32 +89,28 @@ class Heterograph:
     links: Sparse
     passages: Sparse | None = None
     edge_kinds: npt.NDArray[np.uint8] | None = None
-    parameters: HeterographParameters = field(default_factory=HeterographParameters)
 
     def __len__(self) -> int:
         return len(self.links)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name, as a pack holds them."""
-        parts = {"links": self.links} | ({} if self.passages is None else {"passages": self.passages})
-        held = {f"{name}.{side}": getattr(part, side) for name, part in parts.items() for side in ("indptr", "indices")}
+        passages = {} if self.passages is None else self.passages.arrays("passages")
         kinds = {} if self.edge_kinds is None else {"links.kinds": self.edge_kinds}
-        return {"offsets": self.offsets, **held, **kinds}
+        return {"offsets": self.offsets, **self.links.arrays("links"), **passages, **kinds}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, npt.NDArray[Any]], parameters: HeterographParameters | None = None) -> Heterograph:
+    def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Heterograph:
         """The graph that a pack holds; raises ValueError where its arrays do not fit each other."""
-        links = Sparse(arrays["links.indptr"], arrays["links.indices"])
-        passages = None
-        if "passages.indptr" in arrays:
-            passages = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
+        links = Sparse.of(arrays, "links")
+        passages = Sparse.of(arrays, "passages") if "passages.indptr" in arrays else None
         offsets, kinds = arrays["offsets"], arrays.get("links.kinds")
         fits = len(offsets) == len(KINDS) + 1 and offsets[0] == 0 and offsets[-1] == len(links)
         fits = fits and bool((np.diff(offsets) >= 0).all()) and links.indptr[-1] == len(links.indices)
         fits = fits and (kinds is None or len(kinds) == len(links.indices))
         if not fits or (passages is not None and len(passages) != offsets[5]):
             raise ValueError(f"a graph of {len(links)} nodes has kinds that begin at {offsets.tolist()}")
-        return cls(offsets, links, passages, kinds, parameters or HeterographParameters())
+        return cls(offsets, links, passages, kinds)
 
     def rows(self, first: str, last: str | None = None) -> slice:
         """The rows of a kind, or of all kinds from one to another."""
@@ -158,7 +154,7 @@ class Heterograph:
         high-level elements nearest to it. allowed: which nodes take part (``allowed``), None for all. A question
         without entries is given nothing.
         """
-        setting = setting or self.parameters
+        setting = setting or HeterographParameters()
         starts = self.starts(named, near, allowed)
         walked = self.walks(starts, setting.restart, setting.steps, allowed)
         for entries, scores in zip(starts, walked, strict=True):
@@ -231,7 +227,7 @@ class Heterograph:
         cut = np.cumsum(self.links.degrees(rows)) // _LINKS
         edges = np.concatenate([[0], np.flatnonzero(np.diff(cut)) + 1, [len(rows)]])
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            owners, columns, kinds = self.laid_out(rows[first:last], allowed, by_kind)
+            owners, columns, kinds = self.links_of(rows[first:last], allowed, by_kind)
             columns += (held[first:last] - rows[first:last])[owners]
             flow = (passed[first:last, None] * shares(owners, kinds, last - first)).take(_cells(owners, kinds))
             if len(edges) == 2:
@@ -239,7 +235,7 @@ class Heterograph:
             np.add.at(found, columns, flow)
         return found
 
-    def laid_out(self, rows: Rows, allowed: Allowed | None, by_kind: bool) -> tuple[Rows, Rows, Integers | None]:
+    def links_of(self, rows: Rows, allowed: Allowed | None, by_kind: bool) -> tuple[Rows, Rows, Integers | None]:
         """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
         owners, columns, places = self.links.links(rows)
         kinds = None if self.edge_kinds is None else self.edge_kinds.take(places)
@@ -302,7 +298,7 @@ def _best(scores: Scores, count: int | None) -> Rows:
     return places[np.lexsort((places, -values))[:count]]
 
 
-def spent(found: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
+def within_budget(found: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
     """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``found``.
 
     tokens: of the text of each. Both are spent on the entries first, the best before the others, then on what the walk

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.nodes import GRAPH, NAMES
 from indexmill.families.heterograph.search import EDGES, KINDS
 from indexmill.text.table import table
@@ -66,32 +66,29 @@ def statistics(artifacts: Artifacts) -> dict[str, Any]:
     """
     if "heterograph" not in artifacts.manifest.families:
         return {}
-    arrays = artifacts.arrays(GRAPH)
-    try:
-        nodes = dict(zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True))
-        counts = arrays["edges"].tolist()
-        without_subjects = len(counts) == len(EDGES) - 1  # a snapshot of before there were any
-        edges = dict(zip(EDGES, [*counts, 0] if without_subjects else counts, strict=True))
-        attributes, elements = arrays["stand_ins"].tolist()
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlob(
-            f"{artifacts.path}: {GRAPH!r} does not say how much there is of each kind: {error}"
-        ) from error
+    return artifacts.once("heterograph's counts", lambda: _statistics(artifacts.arrays(GRAPH), artifacts.manifest))
+
+
+def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> dict[str, Any]:
+    counts = arrays["edges"].tolist()
+    if len(counts) == len(EDGES) - 1:  # a snapshot from before subjects were linked
+        counts.append(0)
+    edges = dict(zip(EDGES, counts, strict=True))
+    attributes, elements = arrays["stand_ins"].tolist()
     every, near = sum(edges.values()), edges["near"]
-    manifest = artifacts.manifest
     held = {
         kind: {
             "nodes": count,
             "texts": _bytes(manifest, _TEXTS.get(kind)),
             "vectors": _bytes(manifest, _VECTORS.get(kind), _of_passages if kind == "T" else _whole),
         }
-        for kind, count in nodes.items()
+        for kind, count in zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True)
     }
     storage = {
         **{what: sum(one[what] for one in held.values()) for what in ("texts", "vectors")},
         **{what: sum(_bytes(manifest, name) for name in names) for what, names in _REST.items()},
     }
-    count = sum(nodes.values())
+    count = sum(one["nodes"] for one in held.values())
     return {
         "nodes": held,
         "edges": edges,

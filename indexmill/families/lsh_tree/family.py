@@ -22,14 +22,14 @@ FAMILY = ReaderFamily(
         Option("ratio", "The part of K that is of the favoured kind, under a pattern.", least=0, most=1, whole=False),
         TOKEN_BUDGET,
     ),
-    said="""--method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest passages
-    and the nearest summary, `--pattern summarised` 4 summaries and a passage.""",
+    query_help="""--method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest
+    passages and the nearest summary, `--pattern summarised` 4 summaries and a passage.""",
     view=View(
         "--tree",
         "indexmill.families.lsh_tree.show",
         help="Draw the summaries of lsh_tree, from the roots down.",
-        said="""With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and
-        its first words.""",
+        show_help="""With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under
+        it and its first words.""",
     ),
     tables={"summaries": "node_id"},
 )

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.retrieve.base import QueryBatch, Vectors
-from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks
+from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks, runs
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.term_index import TermIndex, by_words, question_terms
 from indexmill.text.terms import COMMON, Analyser
@@ -121,8 +121,7 @@ class Leaves:
         found = np.full(len(hits), -1, dtype=np.int64)
         if not counts.any():
             return found
-        step = np.arange(int(counts.sum())) - (counts.cumsum() - counts).repeat(counts)
-        pairs = paired(owners.repeat(counts), self._starts[rows].repeat(counts) + step)
+        pairs = paired(owners.repeat(counts), runs(self._starts[rows], counts))
         pairs.sort()
         scores = products(self._sentences, vectors, pairs)
         questions, sentences = parts(pairs)

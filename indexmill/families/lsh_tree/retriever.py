@@ -33,7 +33,7 @@ class LshTreeReader(PassageRetriever):
 
     Which passages, and in which order, is what ``Leaves`` says; the score of a hit is a cosine, that of its place. The
     explanation of a summary is ``{"layer", "passages"}``, the ids of the passages under it, and ``"stand_in"``,
-    true, where the language model would not make it; that of a passage is ``{"layer": 0, "above"}``, the ids of the
+    true, where the language model did not write it; that of a passage is ``{"layer": 0, "above"}``, the ids of the
     summaries above it, from the nearest to the root, those that may be shown, and ``"second_round"``, the sentence that
     the second round took up, where there was one.
     """
@@ -71,8 +71,8 @@ class LshTreeReader(PassageRetriever):
 
     def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Passages and summaries of each question: see ``Retriever``. A token budget may leave fewer than k."""
-        allowed = None if asked.allowed is None else self._tree.allowed(asked.allowed)
-        first = self._tree.passages
+        allowed = None if asked.allowed is None else self._tree.allowed_above(asked.allowed)
+        first = self._tree.leaves
         summaries = None if allowed is None else allowed[first:]
         above = nearest(self._summary_vectors, asked.vectors, k, summaries)
         ranked = zip(self._leaves.rank(asked, k, self._setting), above, strict=True)
@@ -89,7 +89,7 @@ class LshTreeReader(PassageRetriever):
         return hits
 
     def _tokens(self, rows: npt.NDArray[np.int64]) -> list[int]:
-        first = self._tree.passages
+        first = self._tree.leaves
         return [
             self.passages.tokens(row) if row < first else self._summaries.tokens(row - first) for row in rows.tolist()
         ]
@@ -98,7 +98,7 @@ class LshTreeReader(PassageRetriever):
         self, nodes: Sequence[Nodes], allowed: Allowed | None, sentences: Sequence[int] | None
     ) -> list[list[Hit]]:
         """The nodes of some questions as hits. sentences: what led the second round of each; None to say no reasons."""
-        first = self._tree.passages
+        first = self._tree.leaves
         rows, scores = (np.concatenate(column) for column in zip(*nodes, strict=True))
         is_passage = rows < first
         reasons = None
@@ -128,9 +128,9 @@ class LshTreeReader(PassageRetriever):
 
     def _above(self, passages: npt.NDArray[np.int64], allowed: Allowed | None) -> list[list[str]]:
         """The ids of the summaries above each passage that may be shown, from the nearest to the root."""
-        first = self._tree.passages
+        first = self._tree.leaves
         rows = [
-            [one - first for one in self._tree.above(row) if allowed is None or allowed[one]]
+            [one - first for one in self._tree.ancestors(row) if allowed is None or allowed[one]]
             for row in passages.tolist()
         ]
         ids = iter(self._summaries.ids(np.array([one for of_one in rows for one in of_one], dtype=np.int64)))

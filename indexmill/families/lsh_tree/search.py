@@ -17,20 +17,15 @@ takes its place, so a budget only leaves out, and does not reach for far texts b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
-from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.matrices import Rows
 
-__all__ = ["Nodes", "Tree", "candidates"]
-
-Rows = npt.NDArray[np.int64]
-Integers = npt.NDArray[np.integer]
+__all__ = ["Nodes", "candidates"]
 
 
 class Nodes(NamedTuple):
@@ -61,81 +56,3 @@ def candidates(passages: Nodes, summaries: Nodes, k: int, setting: LshTreeParame
 
 def _joined(first: Nodes, second: Nodes) -> Nodes:
     return Nodes(np.concatenate([first.rows, second.rows]), np.concatenate([first.scores, second.scores]))
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """The nodes by row, layer after layer: passages in the snapshot's order, then summaries in that of their tables.
-
-    offsets: ``(n_layers + 2,)``, where each layer begins, and the number of all nodes. links: summaries x nodes, the
-    children of every summary, of the layer below. parents: ``(n_nodes,)``, the summary above, -1 for a root.
-    """
-
-    offsets: Integers
-    links: Sparse
-    parents: Integers
-
-    @property
-    def passages(self) -> int:
-        """How many of the nodes are passages: the rows of layer 0."""
-        return int(self.offsets[1])
-
-    @property
-    def layers(self) -> int:
-        """How many layers of summaries there are."""
-        return len(self.offsets) - 2
-
-    def rows(self, layer: int) -> range:
-        """The rows of a layer."""
-        return range(int(self.offsets[layer]), int(self.offsets[layer + 1]))
-
-    def layer(self, row: int) -> int:
-        """The layer of a node, 0 of a passage."""
-        return int(self.offsets.searchsorted(row, side="right")) - 1
-
-    def roots(self) -> Rows:
-        """The nodes without a summary above them: those of the top layer."""
-        (rows,) = (self.parents < 0).nonzero()
-        return rows
-
-    def children(self, rows: Rows) -> Rows:
-        """The children of some summaries of one layer, ascending."""
-        return np.sort(self.links.links(rows - self.passages)[1])
-
-    def passages_under(self, row: int) -> Rows:
-        """The passages that a summary was made from, over all layers, ascending."""
-        rows = np.array([row], dtype=np.int64)
-        for _ in range(self.layer(row)):
-            rows = self.children(rows)
-        return rows
-
-    def above(self, row: int) -> list[int]:
-        """The summaries above a node, from the nearest to the root."""
-        found: list[int] = []
-        while (row := int(self.parents[row])) >= 0:
-            found.append(row)
-        return found
-
-    def sizes(self) -> Rows:
-        """How many passages are under every node, 1 for a passage: ``(n_nodes,)``."""
-        found = np.ones(len(self.parents), dtype=np.int64)
-        found[self.passages :] = 0
-        for layer in range(self.layers):
-            below = slice(*self.offsets[layer : layer + 2])
-            parents = self.parents[below]
-            inside = parents >= 0
-            found += np.bincount(parents[inside], found[below][inside], len(found)).astype(np.int64)
-        return found
-
-    def allowed(self, passages: Allowed) -> Allowed:
-        """Which nodes may be shown where some passages may not: of the summaries those of allowed passages alone.
-
-        A summary tells what its passages say, so one forbidden passage forbids it.
-        """
-        found = np.ones(len(self.parents), dtype=np.bool_)
-        found[: self.passages] = passages
-        for layer in range(self.layers):
-            below = slice(*self.offsets[layer : layer + 2])
-            parents = self.parents[below]
-            found[parents[~found[below] & (parents >= 0)]] = False
-        return found

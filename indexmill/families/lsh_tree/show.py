@@ -23,18 +23,18 @@ def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
 
     depth: layers from the roots down. width: roots, and children of a node, the largest first. A node is ``{"id",
     "kind", "layer", "passages", "text"}``, where ``passages`` counts those under it; a summary has ``"below"``, how
-    many children it has, and those of them that are told in ``"children"``. Raises FamilyNotFound.
+    many children it has, and those that are drawn in ``"children"``. Raises FamilyNotFound.
     """
     tree = summaries_of(artifacts).tree
-    sizes = tree.sizes()
+    sizes = tree.summed(np.ones(tree.leaves, np.int64))
     roots = tree.roots()
 
     def members(row: int) -> npt.NDArray[np.int64] | None:
-        return tree.children(np.array([row])) if row >= tree.passages else None
+        return tree.members(row) if row >= tree.leaves else None
 
     return {
         "version": artifacts.version,
-        "layers": [{"layer": layer, "nodes": len(tree.rows(layer))} for layer in range(tree.layers + 1)],
+        "layers": [{"layer": layer, "nodes": len(tree.rows(layer))} for layer in range(tree.height + 1)],
         "roots": len(roots),
         "tree": outlined(roots, sizes, depth, width, lambda row: _node(artifacts, row, int(sizes[row])), members),
     }
@@ -42,7 +42,7 @@ def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
 
 def _node(artifacts: Artifacts, row: int, passages: int) -> dict[str, Any]:
     summaries = summaries_of(artifacts)
-    first = summaries.tree.passages
+    first = summaries.tree.leaves
     if row < first:
         (hit,) = passages_of(artifacts).hits(np.array([row]), np.zeros(1))
         kind, identity, text = "passage", hit.id, f"{hit.title}: {hit.text}" if hit.title else hit.text

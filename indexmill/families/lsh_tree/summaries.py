@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob, FamilyNotFound
-from indexmill.families.lsh_tree.search import Tree
+from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
-from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
+from indexmill.retrieve.layered_tree import LayeredTree
+from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.registry import check_family
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -31,19 +32,12 @@ def summaries_of(artifacts: Artifacts) -> Summaries:
     return artifacts.once("summaries", lambda: Summaries(artifacts))
 
 
-def open_tree(artifacts: Artifacts) -> Tree:
-    """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
-    arrays = arrays_of(artifacts, TREE, ["layer_offsets", "children.indptr", "children.indices", "parents"])
-    tree = Tree(arrays["layer_offsets"], sparse(artifacts, TREE, "children"), arrays["parents"])
-    nodes = len(tree.parents)
-    if len(tree.offsets) < 2 or tree.offsets[-1] != nodes or len(tree.links) != nodes - tree.passages:
-        raise CorruptBlob(f"{artifacts.path}: {TREE!r} holds arrays that do not fit each other")
-    check_sizes(
-        artifacts,
-        TREE,
-        ("passages", tree.passages, len(passages_of(artifacts))),
-        ("summaries", nodes - tree.passages, sum(one.rows or 0 for one in artifacts.shards("summaries"))),
-    )
+def open_tree(artifacts: Artifacts) -> LayeredTree:
+    """The snapshot's tree over mapped arrays: leaves are passages. Raises CorruptBlob."""
+    arrays = artifacts.arrays(TREE)
+    tree = LayeredTree(arrays["layer_offsets"], Sparse.of(arrays, "children"), arrays["parents"])
+    if tree.leaves != len(passages_of(artifacts)):
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r} is not a tree over the passages of the snapshot")
     return tree
 
 
@@ -54,8 +48,7 @@ class Summaries:
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
-        if "lsh_tree" not in artifacts.manifest.families:
-            raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold 'lsh_tree', so it has no summaries")
+        check_family(artifacts.manifest, artifacts.path, "lsh_tree", ", so it has no summaries")
         self._version = artifacts.version
         self._passages = passages_of(artifacts)
         self._rows = Rows(artifacts, "summaries", ["node_id", "text", "tokens", "stand_in"])
@@ -81,8 +74,9 @@ class Summaries:
         return int(self._rows.value(row, "tokens"))
 
     def _hit(self, row: int, score: float, explain: bool) -> Hit:
-        node = row + self.tree.passages
-        passages = self.tree.passages_under(node)
+        node = row + self.tree.leaves
+        _, passages = self.tree.leaves_under(np.array([node]))
+        passages.sort()
         explanation: dict[str, Any] | None = None
         if explain:
             explanation = {"layer": self.tree.layer(node), "passages": self._passages.ids(passages)}

@@ -24,9 +24,10 @@ from indexmill.retrieve.columns import (
     parts,
     positions,
     products,
+    runs,
     sums,
 )
-from indexmill.retrieve.linking import Links
+from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 
@@ -146,9 +147,7 @@ def activate(
 
 def _linked(linked: Sequence[Links]) -> Activated:
     """What the questions name."""
-    questions = np.arange(len(linked)).repeat([len(links) for links in linked])
-    entities = np.array([link.entity for links in linked for link in links], dtype=np.int64)
-    scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
+    questions, entities, scores = link_columns(linked)
     nothing = np.full(len(entities), -1, dtype=np.int64)
     return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
 
@@ -173,7 +172,7 @@ def _mentioning(graph: Graph, frontier: Pairs, near: Pairs, most: int | None) ->
         passages = passages.astype(graph.sentence_passage.dtype)  # of another type, numpy would convert all sentences
         first = graph.sentence_passage.searchsorted(passages, side="left")
         lengths = graph.sentence_passage.searchsorted(passages, side="right") - first
-        rows = np.arange(int(lengths.sum())) + (first - lengths.cumsum() + lengths).repeat(lengths)
+        rows = runs(first, lengths)
         asking = asking.repeat(lengths)
         owners, mentioned, _ = mentions.links(rows, most)
         hit, at = matches(paired(asking[owners], mentioned), frontier[wide])

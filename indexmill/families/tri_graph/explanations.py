@@ -1,4 +1,4 @@
-"""What led tri_graph to its passages, as hits tell it: entities, and the sentences that bridged to them."""
+"""What led tri_graph to its passages: entities, and the sentences that bridged to them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Explanations:
         ]
 
     def _named(self, answers: Sequence[Retrieved], active: Activated) -> zip[tuple[int, Explanation]]:
-        """The number of the hit and what is told of one entity in it, hit by hit and by falling score."""
+        """The number of a hit and the description of an entity in it, hit by hit and by falling score."""
         asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
         hits, entities, _ = self._contents.links(np.concatenate([found.passages for found in answers]))
         inside, column = matches(paired(asking[hits], entities), active.pairs)
@@ -59,11 +59,11 @@ class Explanations:
         best = first_of_each(hits, active.scores[column], EXPLAINED)
         column = column[best]
         once = distinct(column)
-        told = self._told(active.at(once))
+        told = self._explain(active.at(once))
         return zip(hits[best].tolist(), [told[i] for i in once.searchsorted(column).tolist()], strict=True)
 
-    def _told(self, active: Activated) -> list[Explanation]:
-        """What is told of each of some activated entities."""
+    def _explain(self, active: Activated) -> list[Explanation]:
+        """A description of each of some activated entities."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
         surfaces = self._entities.take(rows, "surface")

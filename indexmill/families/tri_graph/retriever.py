@@ -16,8 +16,7 @@ from indexmill.retrieve.base import Explanations as Told
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
-from indexmill.retrieve.matrices import Matrices
-from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
+from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.text.names import NameIndex
 
@@ -29,43 +28,26 @@ __all__ = ["MATRICES", "TriGraphReader", "open_tri_graph"]
 MATRICES = "tri_graph/matrices"
 """The artifact that holds the graph."""
 
-_PARTS = ("indptr", "indices")
-_ARRAYS = (
-    *(f"{name}.{part}" for name in ("mentions", "mentioned_in", "contents", "contained_in") for part in _PARTS),
-    *("strengths", "documents", "entity_keys", "sentence_passage"),
-)
-
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.
 
-    Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
+    Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
     """
-    arrays = arrays_of(artifacts, MATRICES, _ARRAYS)
-    passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
-    matrices = Matrices(
-        mentions=sparse(artifacts, MATRICES, "mentions"),
-        mentioned_in=sparse(artifacts, MATRICES, "mentioned_in"),
-        contents=sparse(artifacts, MATRICES, "contents"),
-        contained_in=sparse(artifacts, MATRICES, "contained_in"),
-        strengths=arrays["strengths"],
-        documents=arrays["documents"],
-    )
+    arrays = artifacts.arrays(MATRICES)
     keys = arrays["entity_keys"]
     name_vectors, name_rows = names_of(artifacts, keys)
-    check_sizes(
-        artifacts,
-        MATRICES,
-        ("passages", len(matrices.contents), sum(map(len, passages))),
-        ("sentences", len(matrices.mentions), sum(map(len, sentences))),
-        ("entities", len(matrices.contained_in), len(keys)),
-        ("entities", len(matrices.mentioned_in), len(keys)),
-        ("entities", len(matrices.strengths), len(keys)),
-    )
     return TriGraph(
-        passages,
-        sentences,
-        matrices,
+        artifacts.vectors("vectors", "passages"),
+        artifacts.vectors("vectors", "sentences"),
+        Matrices(
+            Sparse.of(arrays, "mentions"),
+            Sparse.of(arrays, "mentioned_in"),
+            Sparse.of(arrays, "contents"),
+            Sparse.of(arrays, "contained_in"),
+            arrays["strengths"],
+            arrays["documents"],
+        ),
         NameIndex(keys),
         name_vectors=name_vectors,
         name_rows=name_rows,

@@ -3,7 +3,7 @@
 A question activates the entities it names (eq. 3). Sentences that resemble the question (eq. 4) carry the activation
 to further entities (eq. 5), hop by hop, until none passes the threshold. The activated entities and the nearest
 passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages. A tile
-of questions goes through the stages together (``tri_graph_activation``, ``tri_graph_ranking``): what one question needs
+of questions goes through the stages together (`activation`, `ranking`): what one question needs
 is a few hundred numbers, for which a call of numpy costs more than the arithmetic.
 
 Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
@@ -47,7 +47,7 @@ from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, posi
 from indexmill.retrieve.linking import Links, link_known, links_of
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
 from indexmill.retrieve.passage_vectors import PassageVectors
-from indexmill.retrieve.residual_query import LEAST, named_parts, without
+from indexmill.retrieve.residual_query import LEAST, linked_parts, without
 
 __all__ = ["Retrieved", "TriGraph"]
 
@@ -169,7 +169,7 @@ class TriGraph(Graph):
         most = TILE_LINKS if len(linked) > 1 else None
         questions = np.arange(len(linked))
         near, similarities = _columns(close, slice(setting.dense_passages))
-        named = self._named(vectors, linked)
+        named = linked_parts(vectors, linked, self.name_vectors, self.name_rows)
         active = activate(self, without(vectors, named, setting.bridge_residual), linked, near, most, allowed)
         pairs, scores = rank(self, active, near, similarities, most, allowed)
         asking, rows = parts(pairs)
@@ -190,17 +190,6 @@ class TriGraph(Graph):
             Retrieved(rows[one], scores[one], links, active.at(its))
             for links, one, its in zip(linked, found, reached, strict=True)
         ]
-
-    def _named(self, vectors: Vectors, linked: Sequence[Links]) -> Scores:
-        """The part ``(n_questions, d)`` of each question's vector that its names explain."""
-        questions = np.arange(len(linked)).repeat([len(links) for links in linked])
-        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
-        if not self.name_vectors:
-            return np.zeros(vectors.shape)
-        if self.name_rows is not None:
-            rows, has_vector = positions(rows, self.name_rows)
-            questions, rows = questions[has_vector], rows[has_vector]
-        return named_parts(vectors, self.name_vectors, questions, rows)
 
 
 def _slices(questions: Rows, count: int) -> list[slice]:

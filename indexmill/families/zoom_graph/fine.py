@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.zoom_graph.walk import Scale, average
-from indexmill.retrieve.columns import sums
+from indexmill.retrieve.columns import before, runs, sums
 from indexmill.retrieve.matrices import Rows, Scores
 
 __all__ = ["DENSE_SENTENCES", "FineWalk", "Local", "sentence_scores"]
@@ -68,7 +68,7 @@ class Local:
     named: Rows
     entities: Scores
 
-    def one(self, place: int) -> Local:
+    def graph(self, place: int) -> Local:
         """One of the graphs."""
         begin, first = int(self.counts[:place].sum()), int(self.named[:place].sum())
         own = slice(begin, begin + int(self.counts[place]))
@@ -132,9 +132,9 @@ def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
     mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
     walked = (graphs.counts > 0) & (mass > 0)
     small = graphs.counts <= min(_FOLDED, DENSE_SENTENCES)
-    begins = _before(graphs.counts)
+    begins = before(graphs.counts)
     for i in (walked & ~small).nonzero()[0].tolist():
-        found[begins[i] : begins[i] + graphs.counts[i]] = _scores(graphs.one(i), setting)
+        found[begins[i] : begins[i] + graphs.counts[i]] = _scores(graphs.graph(i), setting)
     (chosen,) = (walked & small).nonzero()
     if len(chosen):
         widths = -(-graphs.counts[chosen] // _PADDED) * _PADDED
@@ -142,16 +142,6 @@ def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
         sentences, scores = _padded(graphs, chosen[order], widths[order], mass, setting)
         found[sentences] = scores
     return found
-
-
-def _before(lengths: Rows) -> Rows:
-    """How much stands before each of some columns."""
-    return np.asarray(lengths.cumsum() - lengths, dtype=np.int64)
-
-
-def _runs(begins: Rows, lengths: Rows) -> Rows:
-    """What stands one after the other, so much from each beginning."""
-    return np.asarray(np.arange(int(lengths.sum())) + (begins - _before(lengths)).repeat(lengths), dtype=np.int64)
 
 
 def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
@@ -162,9 +152,9 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
     array. chosen, widths: of the graphs, the narrow ones first. mass: of all graphs, the sum of their coarse scores.
     """
     stay, counts, named, count = setting.stay, graphs.counts[chosen], graphs.named[chosen], len(chosen)
-    begins, cells = _before(widths), _before(widths * widths)
-    first, own_entities, begin_entities = _before(graphs.counts)[chosen], _before(graphs.named)[chosen], _before(named)
-    sentences, places = _runs(first, counts), _runs(begins, counts)
+    begins, cells = before(widths), before(widths * widths)
+    first, own_entities, begin_entities = before(graphs.counts)[chosen], before(graphs.named)[chosen], before(named)
+    sentences, places = runs(first, counts), runs(begins, counts)
 
     # The links by graph and entity: whose they are, and the place of the sentence in its graph.
     at, owners, columns = np.zeros(len(graphs.owners), dtype=np.int64), graphs.owners, graphs.columns
@@ -190,12 +180,12 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
     total[total == 0] = 1.0
 
     degrees = np.bincount(columns, minlength=int(named.sum()))
-    coarse = graphs.entities.take(_runs(own_entities, named)) / mass[chosen].repeat(named)
+    coarse = graphs.entities.take(runs(own_entities, named)) / mass[chosen].repeat(named)
     sharing = degrees.take(columns)
     start = sums(at_place, (stay * setting.restart) * coarse.take(columns) / sharing, length)
 
     # By way of an entity a sentence is linked to all that mention it.
-    ways = owners.take(_runs(_before(degrees).take(columns), sharing))
+    ways = owners.take(runs(before(degrees).take(columns), sharing))
     ways += (cells.take(at) + owners * widths.take(at)).repeat(sharing)
     passed = (stay * stay * across.take(at) / sharing).repeat(sharing)
     ends = np.concatenate([[0], np.bincount(at, sharing, count).cumsum()]).astype(np.int64)

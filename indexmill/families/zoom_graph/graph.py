@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
 from indexmill.families.zoom_graph.question import QuestionNames
@@ -25,13 +24,12 @@ HELD_MATRICES = 4
 class ZoomBlocks:
     """The parts of the coarse graph (eq. 2), as stored.
 
-    documents, entities: similarity links, exp(cos). contents: documents x entities, binary; titles: of each of its
-    links, whether the entity is the document's title.
+    documents, entities: similarity links, weighted by exp(cos). contents: documents x entities; the weight of a link is
+    1 where the entity is the document's title, else 0.
     """
 
     documents: Block
     contents: Block
-    titles: npt.NDArray[np.integer]
     entities: Block
 
     def spread(self) -> Rows:
@@ -40,8 +38,7 @@ class ZoomBlocks:
 
     def matrix(self, setting: ZoomGraphParameters, spread: Rows) -> Shared:
         """M of eq. 6 under some settings."""
-        weights = np.where(self.titles > 0, setting.title_weight, 1.0)
-        incidence = Block(self.contents.indptr, self.contents.indices, weights)
+        incidence = self.contents._replace(weights=np.where(self.contents.weights > 0, setting.title_weight, 1.0))
         n, m = len(self.documents.indptr) - 1, len(spread)
         return shared(
             self.documents if setting.document_links else _empty(n),

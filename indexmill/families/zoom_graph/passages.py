@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,21 @@ import numpy.typing as npt
 from indexmill.families.zoom_graph.fine import FineWalk, sentence_scores
 from indexmill.families.zoom_graph.fine import Local as LocalGraph
 from indexmill.families.zoom_graph.graph import Graph, Scope
-from indexmill.families.zoom_graph.start import Similarities, runs
+from indexmill.families.zoom_graph.start import Similarities, rows_under
 from indexmill.families.zoom_graph.walk import Walked
 from indexmill.retrieve.base import Vectors
-from indexmill.retrieve.columns import Pairs, changes, distinct, paired, parts, positions, products, take_rows
+from indexmill.retrieve.columns import (
+    Pairs,
+    before,
+    changes,
+    distinct,
+    paired,
+    parts,
+    positions,
+    products,
+    runs,
+    take_rows,
+)
 from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
@@ -58,8 +69,8 @@ class Documents:
         """Those of questions that follow each other."""
         if len(some) == 1:
             return some[0]
-        every = {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(cls)}
-        every["questions"] += _before([len(one.dense) for one in some]).repeat([len(one.rows) for one in some])
+        every = _concatenated(some)
+        every["questions"] += before([len(one.dense) for one in some]).repeat([len(one.rows) for one in some])
         return cls(**every)
 
 
@@ -86,11 +97,15 @@ class Local:
         """Those of questions that follow each other."""
         if len(some) == 1:
             return some[0]
-        every = {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(cls)}
+        every = _concatenated(some)
         links = [len(one.owners) for one in some]
-        every["owners"] += _before([len(one.sentences) for one in some]).repeat(links)
-        every["columns"] += _before([len(one.coarse) for one in some]).repeat(links)
+        every["owners"] += before([len(one.sentences) for one in some]).repeat(links)
+        every["columns"] += before([len(one.coarse) for one in some]).repeat(links)
         return cls(**every)
+
+
+def _concatenated(some: Sequence[Documents] | Sequence[Local]) -> dict[str, npt.NDArray[Any]]:
+    return {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(some[0])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +131,6 @@ class Zoom:
             tuple(map(Sentence, rows[begin:end], scores[begin:end])) if end > begin else ()
             for begin, end in zip(begins, ends, strict=True)
         ]
-
-
-def _before(lengths: Sequence[int] | Rows) -> Rows:
-    """How much stands before each of some columns."""
-    ends = np.cumsum(lengths)
-    return np.asarray(ends - lengths, dtype=np.int64)
 
 
 def ranked_documents(
@@ -160,7 +169,7 @@ def ranked_documents(
             best = np.concatenate([best, more])
         found.append((best, strength))
     lengths = np.array([len(best) for best, _ in found])
-    places = np.arange(int(lengths.sum())) - (lengths.cumsum() - lengths).repeat(lengths)
+    places = runs(np.zeros_like(lengths), lengths)
     return Documents(
         np.arange(count).repeat(lengths),
         np.concatenate([best for best, _ in found]),
@@ -191,7 +200,7 @@ def local(graph: Graph, scope: Scope, found: Documents, walked: Walked, explain:
         needed[found.questions[best & (scope.counts[found.rows] > 1)]] = True
     best &= needed[found.questions]
     asking, documents = parts(np.sort(paired(found.questions[best], found.rows[best])))
-    sentences, lengths = runs(graph.sentence_starts, documents)
+    sentences, lengths = rows_under(graph.sentence_starts, documents)
     asking, documents = asking.repeat(lengths), documents.repeat(lengths)
     passages = graph.sentence_passage.take(sentences).astype(np.int64)
     if scope.passages is not None:
@@ -265,7 +274,7 @@ def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
     """The places, ascending, of the sentences that are kept: of each question's a share, the best."""
     order = np.lexsort((-scores, asking))
     most = np.ceil(shares * counts)
-    rank = np.arange(len(order)) - _before(counts)[asking]  # the questions ascend before and after
+    rank = np.arange(len(order)) - before(counts)[asking]  # the questions ascend before and after
     return np.sort(order[rank < most[asking]])
 
 
@@ -274,7 +283,7 @@ def ordered_passages(
 ) -> tuple[Pairs, Scores]:
     """At most k passages of each question, and the scores of their documents: of every document in turn its best, then
     its second best, and so on; those that the fine walk does not order by similarity."""
-    passages, lengths = runs(graph.passage_starts, found.rows)
+    passages, lengths = rows_under(graph.passage_starts, found.rows)
     document = np.arange(len(found.rows)).repeat(lengths)
     if scope.passages is not None:
         allowed = scope.passages[passages]

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import QueryBatch, Vectors
-from indexmill.retrieve.columns import Pairs, paired, positions
-from indexmill.retrieve.linking import Links, links_of
+from indexmill.retrieve.columns import Pairs, paired
+from indexmill.retrieve.linking import Links, link_columns, links_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
-from indexmill.retrieve.residual_query import named_parts, without
+from indexmill.retrieve.residual_query import linked_parts, without
 from indexmill.text.names import NameIndex
 
 __all__ = ["Named", "QuestionNames"]
@@ -61,13 +61,6 @@ class QuestionNames:
 
     def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
         """What some questions name, given their links and vectors."""
-        owners = np.arange(len(linked)).repeat([len(links) for links in linked])
-        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
-        scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
-        pairs = paired(owners, rows)
-        if self.name_rows is not None:
-            rows, has_vector = positions(rows, self.name_rows)
-            owners, rows = owners[has_vector], rows[has_vector]
-        if not self.name_vectors or not len(rows):
-            return Named(pairs, scores, vectors, np.zeros(vectors.shape))
-        return Named(pairs, scores, vectors, named_parts(vectors, self.name_vectors, owners, rows))
+        owners, rows, scores = link_columns(linked)
+        explained = linked_parts(vectors, linked, self.name_vectors, self.name_rows)
+        return Named(paired(owners, rows), scores, vectors, explained)

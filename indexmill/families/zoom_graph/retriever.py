@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob
 from indexmill.families.zoom_graph.graph import ZoomBlocks
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
@@ -22,7 +21,6 @@ from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Sparse, rarity
-from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.rows import Rows
 from indexmill.text.names import NameIndex
 
@@ -37,51 +35,29 @@ MATRICES = "zoom_graph/matrices"
 VECTORS = "zoom_graph/vectors"
 """The artifact that holds the vectors of documents."""
 
-_ARRAYS = (
-    *(f"{block}.{part}" for block in ("documents", "entities") for part in ("indptr", "indices", "weights")),
-    *(f"contents.{part}" for part in ("indptr", "indices", "titles")),
-    *(f"{matrix}.{part}" for matrix in ("mentions", "mentioned_in") for part in ("indptr", "indices")),
-    *("entity_keys", "sentence_passage", "passage_document"),
-)
-
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.
 
-    Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
+    Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
     """
-    arrays = arrays_of(artifacts, MATRICES, _ARRAYS)
-    vectors = arrays_of(artifacts, VECTORS, ["vectors"])["vectors"]
-    passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
+    arrays = artifacts.arrays(MATRICES)
     keys = arrays["entity_keys"]
-    contents, titles = _block(artifacts, "contents", "titles"), arrays["contents.titles"]
-    mentions, mentioned_in = (sparse(artifacts, MATRICES, name) for name in ("mentions", "mentioned_in"))
-    blocks = ZoomBlocks(
-        _block(artifacts, "documents", "weights"), contents, titles, _block(artifacts, "entities", "weights")
-    )
-    sentence_passage, passage_document = arrays["sentence_passage"], arrays["passage_document"]
-    check_sizes(
-        artifacts,
-        MATRICES,
-        ("documents", len(vectors), len(contents.indptr) - 1),
-        ("documents", len(blocks.documents.indptr) - 1, len(contents.indptr) - 1),
-        ("passages", len(passage_document), sum(map(len, passages))),
-        ("sentences", len(sentence_passage), sum(map(len, sentences))),
-        ("sentences", len(mentions), sum(map(len, sentences))),
-        ("entities", len(mentioned_in), len(keys)),
-        ("entities", len(blocks.entities.indptr) - 1, len(keys)),
+    documents, contents, entities = (
+        Block(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays[f"{name}.{values}"])
+        for name, values in (("documents", "weights"), ("contents", "titles"), ("entities", "weights"))
     )
     names = QuestionNames(NameIndex(keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
     return ZoomGraph(
-        passages,
-        sentences,
-        vectors,
-        blocks,
-        mentions,
-        mentioned_in,
+        artifacts.vectors("vectors", "passages"),
+        artifacts.vectors("vectors", "sentences"),
+        artifacts.arrays(VECTORS)["vectors"],
+        ZoomBlocks(documents, contents, entities),
+        Sparse.of(arrays, "mentions"),
+        Sparse.of(arrays, "mentioned_in"),
         names,
-        sentence_passage,
-        passage_document,
+        arrays["sentence_passage"],
+        arrays["passage_document"],
         parameters_of(artifacts, "zoom_graph", ZoomGraphParameters),
     )
 
@@ -90,13 +66,6 @@ def _transposed(block: Block, width: int) -> Sparse:
     order = np.argsort(block.indices, kind="stable")
     indptr = np.concatenate([[0], np.bincount(block.indices, minlength=width).cumsum()]).astype(np.int64)
     return Sparse(indptr, block.owners()[order].astype(np.int32))
-
-
-def _block(artifacts: Artifacts, name: str, values: str) -> Block:
-    matrix, weights = sparse(artifacts, MATRICES, name), artifacts.arrays(MATRICES)[f"{name}.{values}"]
-    if len(weights) != len(matrix.indices):
-        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds links {name!r} that do not fit their {values}")
-    return Block(matrix.indptr, matrix.indices, weights)
 
 
 class ZoomGraphReader(PassageRetriever):
@@ -139,18 +108,18 @@ class ZoomGraphReader(PassageRetriever):
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
         answers = [
-            one.answer if its == range(len(one.rows)) else _some(one.answer, one.rows, its)
+            one.answer if its == range(len(one.rows)) else _at_places(one.answer, one.rows, its)
             for one, its in zip(found, places, strict=True)
         ]
         passages = np.concatenate([found.passages for found in answers])
         sentences = [kept for found in answers for kept in found.sentences]
-        entities = self._linked(answers, passages)
+        entities = self._linking_entities(answers, passages)
         told = iter(
             [
                 {"dense": dense, "sentences": said, "entities": named}
                 for dense, said, named in zip(
                     [found.dense for found in answers for _ in found.passages],
-                    self._told(passages, sentences),
+                    self._kept_sentences(passages, sentences),
                     entities,
                     strict=True,
                 )
@@ -158,8 +127,10 @@ class ZoomGraphReader(PassageRetriever):
         )
         return [list(islice(told, len(found.passages))) for found in answers]
 
-    def _told(self, passages: npt.NDArray[np.int64], kept: Sequence[Sequence[Sentence]]) -> list[list[dict[str, Any]]]:
-        """What is told of the sentences that are kept of each passage."""
+    def _kept_sentences(
+        self, passages: npt.NDArray[np.int64], kept: Sequence[Sequence[Sentence]]
+    ) -> list[list[dict[str, Any]]]:
+        """The kept sentences of each passage, for its explanation."""
         rows = np.array([one.row for said in kept for one in said], dtype=np.int64)
         bounds = zip(self._sentences.take(rows, "start"), self._sentences.take(rows, "end"), strict=True)
         return [
@@ -170,8 +141,10 @@ class ZoomGraphReader(PassageRetriever):
             for text, said in zip(self.passages.texts(passages), kept, strict=True)
         ]
 
-    def _linked(self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64]) -> list[list[dict[str, Any]]]:
-        """What is told of the entities that link each passage's document to the question."""
+    def _linking_entities(
+        self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64]
+    ) -> list[list[dict[str, Any]]]:
+        """The entities that link each passage's document to the question, for its explanation."""
         asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
         linked = [one for found in answers for one in found.entities]
         whose = np.arange(len(answers)).repeat([len(found.entities) for found in answers])
@@ -193,7 +166,7 @@ class ZoomGraphReader(PassageRetriever):
         return told
 
 
-def _some(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
+def _at_places(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
     """An answer with the passages at some places alone."""
     passages = rows[np.array(places, dtype=np.int64)]
     return replace(answer, passages=passages, sentences=tuple(answer.sentences[i] for i in places))

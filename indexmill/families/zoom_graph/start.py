@@ -13,13 +13,24 @@ from indexmill.families.zoom_graph.graph import Graph, Scope
 from indexmill.families.zoom_graph.question import Named
 from indexmill.families.zoom_graph.walk import QuestionLinks, averages
 from indexmill.retrieve.base import Vectors
-from indexmill.retrieve.columns import Pairs, best_of_each, changes, distinct, matches, paired, parts, products, sums
+from indexmill.retrieve.columns import (
+    Pairs,
+    best_of_each,
+    changes,
+    distinct,
+    matches,
+    paired,
+    parts,
+    products,
+    runs,
+    sums,
+)
 from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = ["Similarities", "question_links", "runs", "similarities"]
+__all__ = ["Similarities", "question_links", "rows_under", "similarities"]
 
 _NEAR_ROWS = 512
 """Documents that are multiplied with one vector after the other while they are near to the processor."""
@@ -153,16 +164,15 @@ def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pa
     which = distinct(asking[wide])
     close = [at_least_top(similar.products[i], near) for i in which.tolist()]
     asked, documents = which.repeat([len(rows) for rows in close]), np.concatenate(close)
-    rows, lengths = runs(graph.sentence_starts, documents)
+    rows, lengths = rows_under(graph.sentence_starts, documents)
     sentences = paired(asked.repeat(lengths), rows)
     owners, mentioned, _ = graph.mentions.links(rows)
     hit, _ = matches(paired(parts(sentences)[0][owners], mentioned), named.pairs[wide])
     return np.concatenate([touched, sentences[owners[hit]]])
 
 
-def runs(starts: Rows, owners: Rows) -> tuple[Rows, Rows]:
+def rows_under(starts: Rows, owners: Rows) -> tuple[Rows, Rows]:
     """What stands one after the other under each owner, and how much: from its start to before the next one's."""
     first = starts.take(owners)
     lengths = starts.take(owners + 1) - first
-    rows: Rows = np.arange(int(lengths.sum())) + (first - lengths.cumsum() + lengths).repeat(lengths)
-    return rows, lengths
+    return runs(first, lengths), lengths

@@ -18,7 +18,8 @@ from indexmill.errors import FamilyNotFound
 from indexmill.export import graphml
 from indexmill.export.graphml import Elements
 from indexmill.text.names import entity_id
-from tests.indexmill.small_knowledge import KNOWLEDGE, Group, publish_knowledge
+from tests.indexmill.small_communities import Group
+from tests.indexmill.small_knowledge import KNOWLEDGE, publish_knowledge
 from tests.indexmill.small_snapshot import publish
 
 SPACE = "{http://graphml.graphdrawing.org/xmlns}"
@@ -51,8 +52,8 @@ def of_snapshot(path: Path) -> bytes:
 def test_the_graph_of_a_snapshot_with_communities(tmp_path: Path) -> None:
     place = KNOWLEDGE.names.index
     levels = [
-        [Group([place("marrow bridge"), place("ilse")], "Bridge & river"), Group([place("ada venn")], "<Ada>")],
-        [Group([0, 1], "All")],
+        [Group("Bridge & river", "", [place("marrow bridge"), place("ilse")]), Group("<Ada>", "", [place("ada venn")])],
+        [Group("All", "", [0, 1])],
     ]
     publish_knowledge(tmp_path / "store", dataclasses.replace(KNOWLEDGE, levels=levels))
     data = of_snapshot(tmp_path / "store")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,10 @@ from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking
 from indexmill.retrieve.family import ReaderFamily, load
 from indexmill.retrieve.registry import METHODS, families_of, provided
 from indexmill.store.manifest import Family
+from schemas.tables import TABLES
+from tests.indexmill.running import Run
+from tests.indexmill.small_communities import write_communities
+from tests.indexmill.small_heterograph import write_heterograph
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
 from tests.paths import ROOT
 
@@ -46,6 +50,8 @@ def test_what_a_declaration_names_is_there(family: ReaderFamily) -> None:
         assert module is None or all(hasattr(load(module), name) for name in names)
     parameters = load(family.parameters).__dataclass_fields__
     assert {option.parameter for option in family.options} <= set(parameters)
+    columns = {name.partition("/<")[0]: table.schema.names for name, table in TABLES.items()}
+    assert all(key in columns[table] for table, key in family.tables.items())
 
 
 @pytest.mark.parametrize("folder", [pytest.param(path, id=path.name) for path in FOLDERS])
@@ -106,3 +112,32 @@ def test_a_family_that_is_declared_is_retrieved_from_and_compared(
         assert compare(snapshot, snapshot).rows["passages"] == (0, 0)
         with pytest.raises(FamilyNotFound, match=r"has fused, .*, toy"):
             snapshot.retriever("lsh_tree")
+
+
+@pytest.mark.parametrize(
+    ("method", "write"),
+    [
+        ("lsh_tree", lambda writer: writer.lsh_tree([])),
+        ("community_tree", lambda writer: write_communities(writer, [], [])),
+        ("heterograph", lambda writer: write_heterograph(writer, [])),
+    ],
+)
+def test_an_empty_snapshot_has_no_hits(tmp_path: Path, method: str, write: Callable[[SnapshotWriter], object]) -> None:
+    writer = SnapshotWriter(tmp_path)
+    write(writer)
+    writer.publish()
+    with indexmill.open(tmp_path) as snapshot:
+        assert snapshot.retrieve("stone", method=method) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tree"], "so it has no summaries"),
+        (["--communities"], "so it has no communities"),
+        (["--communities", "--tree"], "give one of them"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(published: Path, run: Run, options: list[str], message: str) -> None:
+    assert run("show", *options, "--store", published) == 2
+    assert message in run.err

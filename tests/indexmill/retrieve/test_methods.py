@@ -11,8 +11,9 @@ import pytest
 from pydantic import JsonValue
 
 import indexmill
+from flows.export import export_snapshot
 from flows.run import build_inline
-from indexmill.errors import BadInput, FamilyNotFound
+from indexmill.errors import BadInput, ConfigurationError, FamilyNotFound
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
@@ -25,6 +26,7 @@ from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 from indexmill.store.manifest import Family
 from schemas.config import Configuration
+from storage.folder import open_store
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 
@@ -91,7 +93,7 @@ def findable(snapshot: Snapshot, method: str) -> int:
         return passages + len(summaries_of(snapshot))
     if method == "community_tree":
         tree = communities_of(snapshot).tree
-        given = [int((~tree.single[list(tree.rows(level))]).sum()) for level in range(tree.levels + 1)]
+        given = [int((~tree.single[list(tree.rows(level))]).sum()) for level in range(tree.height + 1)]
         return passages + sum(min(number, CommunityTreeParameters().k_level) for number in given)
     if method == "heterograph":
         return int(heterograph_of(snapshot).graph.offsets[5])
@@ -228,6 +230,32 @@ def test_the_tokens_of_the_context_are_measured_for_every_method(snapshot: Snaps
         assert result.tokens_per_question == needed / len(asked) > 0
 
 
+@pytest.fixture(scope="module")
+def folder(snapshot: Snapshot, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, exported."""
+    folder = tmp_path_factory.mktemp("exported") / "folder"
+    export_snapshot(open_store(snapshot.path), 1, folder, progress=Silent())
+    return folder
+
+
+@METHOD
+def test_an_exported_folder_answers_as_the_store_does(snapshot: Snapshot, folder: Path, method: str) -> None:
+    asked = questions(snapshot)
+    expected = snapshot.retrieve_batch(asked, method=method, k=7)
+    with indexmill.open(folder) as exported:
+        assert exported.retrieve_batch(asked, method=method, k=7) == [
+            [replace(hit, version=None) for hit in hits] for hits in expected
+        ]
+
+
+@METHOD
+def test_a_published_setting_that_is_not_known_here_is_refused(snapshot: Snapshot, method: str) -> None:
+    with indexmill.open(snapshot.path) as published:
+        published.manifest.families[method] = Family(parameters={"beam": 3}, counts={})
+        with pytest.raises(ConfigurationError, match=r"no parameters \['beam'\]"):
+            published.retrieve("Who?", method=method)
+
+
 @pytest.mark.parametrize("method", sorted(OTHERS))
 def test_settings_of_a_call_do_what_published_ones_do(snapshot: Snapshot, helped: Snapshot, method: str) -> None:
     asked, others = questions(snapshot), OTHERS[method]
@@ -275,6 +303,13 @@ def test_an_unknown_setting_is_refused_with_those_there_are(snapshot: Snapshot, 
         ("dense", "title", 11),
         ("fused", "pool", 0),
         ("fused", "dense", -1),
+        ("lsh_tree", "pattern", "deep"),
+        ("lsh_tree", "ratio", "0.5"),
+        ("lsh_tree", "token_budget", 2.5),
+        ("community_tree", "k_level", 0),
+        ("community_tree", "level_weight", float("inf")),
+        ("heterograph", "restart", 1.0),
+        ("heterograph", "texts", -1),
     ],
 )
 def test_a_setting_of_another_kind_is_refused(snapshot: Snapshot, method: str, name: str, value: object) -> None:

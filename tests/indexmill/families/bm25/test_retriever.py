@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import indexmill
-from indexmill import ConfigurationError, CorruptBlob
+from indexmill import CorruptBlob
 from indexmill.retrieve import term_index as bm25
 from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, question_terms
-from indexmill.store.manifest import Family
 from tasks.families.bm25.postings import postings
+from tests.indexmill.damage import Change, changed, without
 from tests.indexmill.small_snapshot import SnapshotWriter, writer_of
 
 TEXTS = ["a lamp", "lamp lamp river", "river town of lamps and a bridge", "town", "stone", "lamp a"]
@@ -184,14 +184,6 @@ def test_an_explanation_names_the_shared_terms_with_their_share_of_the_score(sto
         assert terms == sorted(terms, key=lambda one: -one["share"])
 
 
-def test_a_question_in_a_batch_gets_what_it_gets_alone(store: Path) -> None:
-    questions = ["Who paid for the bridge?", "", "the cold river Ilse", "zzz", "a town of lamps"]
-    with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, method="bm25", k=3) for question in questions]
-        assert snapshot.retrieve_batch(questions, method="bm25", k=3) == alone
-    assert [len(hits) for hits in alone] == [2, 0, 2, 0, 1]
-
-
 def test_the_parameters_of_the_snapshot_are_used(tmp_path: Path) -> None:
     writer(tmp_path / "flat", k1=0.0, title=0.0).publish()
     with indexmill.open(tmp_path / "flat") as snapshot:
@@ -199,25 +191,18 @@ def test_the_parameters_of_the_snapshot_are_used(tmp_path: Path) -> None:
     assert scores == pytest.approx([math.log(1 + 3.5 / 2.5)] * 2)
 
 
-def test_an_unknown_parameter_and_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    newer = writer(tmp_path / "newer")
-    newer.families["bm25"] = Family(parameters={"delta": 1.0})
-    newer.publish()
-    with indexmill.open(tmp_path / "newer") as snapshot, pytest.raises(ConfigurationError, match="delta"):
-        snapshot.retrieve("bridge", method="bm25")
-    for name, arrays in (
-        ("short", postings([], [], 0)),
-        ("bare", {"keys": np.empty(0, np.uint64)}),
-        ("torn", postings([""] * 2, ["a", "b"], 0) | {"counts": np.ones(3, np.uint8)}),
-    ):
-        made = writer(tmp_path / name)
-        made.artifacts = [one for one in made.artifacts if one.name != "bm25/p1"]
-        made.arrays("bm25/p1", arrays)
-        made.publish()
-        with indexmill.open(tmp_path / name) as snapshot, pytest.raises(CorruptBlob, match="bm25/p1"):
-            snapshot.retrieve("bridge", method="bm25")
-    made = writer(tmp_path / "fewer")
-    made.artifacts = [one for one in made.artifacts if one.name != "bm25/p1"]
+@pytest.mark.parametrize(
+    "change",
+    [
+        without("bm25/p1"),
+        changed("bm25/p1", "indptr", None),
+        changed("bm25/p1", "counts", lambda held: held[1:]),
+        changed("bm25/p1", "lengths", lambda held: held[1:]),
+    ],
+)
+def test_postings_that_do_not_fit_are_refused(tmp_path: Path, change: Change) -> None:
+    made = writer(tmp_path)
+    change(made)
     made.publish()
-    with indexmill.open(tmp_path / "fewer") as snapshot, pytest.raises(CorruptBlob, match="same shards"):
+    with indexmill.open(tmp_path) as snapshot, pytest.raises(CorruptBlob, match="bm25"):
         snapshot.retrieve("bridge", method="bm25")

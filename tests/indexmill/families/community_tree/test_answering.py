@@ -24,14 +24,14 @@ from indexmill.answer.turns import Turns
 from indexmill.evaluate.answers import Asking, bill, evaluate_answers
 from indexmill.evaluate.recall import Question
 from indexmill.families.community_tree.answering import (
-    NOT_TOLD,
+    NO_POINTS,
     POINTS,
     AdaptiveFiltering,
     Point,
+    best_points,
     points_of,
-    ranked,
 )
-from indexmill.families.community_tree.level_tickets import content_of, levels_of
+from indexmill.families.community_tree.level_texts import content_of, levels_of
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from tests.indexmill.families.community_tree.test_retriever import written
@@ -211,7 +211,7 @@ def test_passages_have_what_entities_and_their_relations_leave() -> None:
     assert [section.kind for section in less.sections] == ["things", "relations"]
     assert less.hits == (hits[1], hits[2])
     assert set(whole.hits) == set(hits)
-    assert all(text_tokens("".join(one.texts)) + text_tokens(one.told) <= one.tokens for one in (whole, less))
+    assert all(text_tokens("".join(one.texts)) + text_tokens(one.description) <= one.tokens for one in (whole, less))
 
 
 def test_together_neighbouring_levels_share_a_prompt_that_has_room_for_all_of_them() -> None:
@@ -266,7 +266,7 @@ def test_the_highest_score_comes_first_ties_by_level_then_by_order() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdefAB"), st.integers(0, 100)), max_size=30), st.integers(1, 100))
 def test_ranked_points_are_sorted_stable_bounded_and_each_once(told: list[tuple[str, int]], least: int) -> None:
     points = [Point(text, score) for text, score in told]
-    found = ranked(points, least)
+    found = best_points(points, least)
     assert all(point.score >= least for point in found)
     assert [point.score for point in found] == sorted((point.score for point in found), reverse=True)
     names = [point.text.casefold() for point in found]
@@ -303,7 +303,7 @@ def test_where_no_level_has_a_point_nobody_is_asked_for_an_answer(points: list[t
         said, ask = asked(server)
         assert len(server.chats) == ask.calls == 3
         assert ask.input_tokens == server.billed.input_tokens > 0
-    assert said == Reply(NOT_TOLD, False, "", tuple(HITS))
+    assert said == Reply(NO_POINTS, False, "", tuple(HITS))
 
 
 def test_an_answer_that_the_points_do_not_hold_is_not_found() -> None:
@@ -571,23 +571,6 @@ def test_faults_of_every_kind_are_lived_through(snapshot: Snapshot) -> None:
     assert not any(answer.cautions for answer in answers)
 
 
-def test_parameters_of_retrieval_stand_before_what_k_would_be(snapshot: Snapshot) -> None:
-    with LlmServer(echoed) as server:
-        given = {"passages": 0, "levels": 1}
-        answer = snapshot.answer("the river", method="community_tree", k=3, llm=llm_of(server), parameters=given)
-    assert {(hit.kind, (hit.explanation or {}).get("level")) for hit in answer.hits} == {
-        ("entity", None),
-        ("community", 1),
-    }
-    assert answer.calls == 3
-
-
-def test_a_budget_takes_the_best_hits_of_all_levels(snapshot: Snapshot) -> None:
-    with LlmServer(echoed) as server:
-        answer = snapshot.answer("the cold river", method="community_tree", llm=llm_of(server), token_budget=12)
-    assert 0 < answer.context_tokens <= 12
-
-
 def test_unfiltered_a_question_takes_one_call(snapshot: Snapshot) -> None:
     with LlmServer(echoed) as server:
         filtering = snapshot.answer("the river", method="community_tree", k=2, llm=llm_of(server))
@@ -599,19 +582,10 @@ def test_unfiltered_a_question_takes_one_call(snapshot: Snapshot) -> None:
     assert [hit.id for hit in direct.hits] == [hit.id for hit in filtering.hits]
 
 
-def test_without_a_model_a_sentence_is_quoted(snapshot: Snapshot) -> None:
-    question = "Who is the clockmaker?"
-    answer = snapshot.answer(question, method="community_tree", k=20)
-    assert answer.text == "a clockmaker who paid for stone a"
-    assert (answer.model, answer.calls) == (None, 0)
-    assert answer.hits == tuple(snapshot.retrieve(question, method="community_tree", k=20, explain=False))
-
-
 def test_the_command_tells_calls_and_cautions(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = Run(capsys)
     fails = Faults(
         rule=lambda received: "refusal" if b"The valley" in received.body and is_filter(received.json()) else None
     )

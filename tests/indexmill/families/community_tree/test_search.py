@@ -13,7 +13,7 @@ from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.families.community_tree.entities import BESIDE, NAMED, Gains, entities_of, gains, with_gains
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import evidence
-from indexmill.families.community_tree.search import CommunityTree, LevelNodes, flat, nodes_of
+from indexmill.families.community_tree.search import CommunityTree, LevelNodes, in_one_list, nodes_of
 from indexmill.retrieve.columns import paired, parts
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.linking import Link, Links
@@ -72,20 +72,10 @@ def found(*levels: list[tuple[int, float]]) -> list[LevelNodes]:
     ]
 
 
-def test_a_tree_tells_what_is_above_and_below() -> None:
+def test_nodes_count_their_entities_and_the_passages_of_these() -> None:
     tree = a_tree()
-    assert (tree.entities, tree.levels) == (5, 2)
-    assert [tree.level(row) for row in range(10)] == [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
-    assert tree.rows(1) == range(5, 8)
-    assert tree.roots().tolist() == [8, 9]
-    assert (tree.members(8).tolist(), tree.members(6).tolist()) == ([5, 6], [2, 3])
-    assert [row.tolist() for row in tree.entities_under(np.array([8, 3, 7]))] == [
-        [1, 2, 0, 0, 0, 0],
-        [3, 4, 0, 1, 2, 3],
-    ]
     assert tree.passages_under(8).tolist() == [0, 1, 2, 3]
     assert tree.passages_under(5).tolist() == [0, 1]
-    assert (tree.above(3), tree.above(9)) == ([6, 8], [])
     assert tree.sizes.tolist() == [1, 1, 1, 1, 1, 2, 2, 1, 4, 1]
     assert tree.extractions.tolist() == [2, 1, 1, 2, 1, 3, 3, 1, 6, 1]
     assert tree.single.nonzero()[0].tolist() == [7, 9]
@@ -94,39 +84,11 @@ def test_a_tree_tells_what_is_above_and_below() -> None:
 def test_one_forbidden_passage_forbids_every_node_above_it() -> None:
     allowed = a_tree().allowed(np.array([True, False, True, True, True]))
     assert allowed.nonzero()[0].tolist() == [2, 3, 4, 6, 7, 9]  # 0 and 1 tell of passage 1, and 5 and 8 of them
-    assert a_tree().allowed(np.ones(5, np.bool_)).all()
 
 
 def test_an_entity_without_passages_is_not_shown_under_a_filter() -> None:
     tree = tree_of([[[0], [1]]], [[0], []])
     assert tree.allowed(np.ones(1, np.bool_)).tolist() == [True, False, True, False]
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_what_is_under_a_node_is_what_it_is_above_of(data: st.DataObject) -> None:
-    entities = data.draw(st.integers(1, 25), label="entities")
-    count, documents = entities, data.draw(st.integers(1, 8), label="passages")
-    passages = [
-        sorted(data.draw(st.sets(st.integers(0, documents - 1), min_size=1, max_size=3))) for _ in range(entities)
-    ]
-    levels: list[list[list[int]]] = []
-    while count > 1 and len(levels) < 4 and data.draw(st.booleans(), label="another level"):
-        homes = data.draw(st.lists(st.integers(0, count // 2), min_size=count, max_size=count))
-        names = sorted(set(homes))
-        levels.append([[row for row in range(count) if homes[row] == name] for name in names])
-        count = len(names)
-    tree = tree_of(levels, passages)
-    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=documents, max_size=documents)), np.bool_)
-    shown = tree.allowed(allowed)
-    for row in range(len(tree.parents)):
-        under = [one for one in range(entities) if one == row or row in tree.above(one)]
-        assert sorted(tree.entities_under(np.array([row]))[1].tolist()) == under
-        its = sorted({passage for one in under for passage in passages[one]})
-        assert tree.passages_under(row).tolist() == its
-        assert shown[row] == all(allowed[passage] for passage in its)
-        assert tree.sizes[row] == len(under)
-        assert tree.extractions[row] == sum(len(passages[one]) for one in under)
 
 
 # What nodes say for passages
@@ -371,13 +333,13 @@ def test_no_nodes_are_found_in_an_empty_tree() -> None:
         index_rows=np.empty(0, np.int64),
     )
     assert nodes_of(empty, np.ones((2, 64), np.float32), 5, CommunityTreeParameters(), np.ones(0, np.bool_)) == []
-    assert (empty.levels, empty.roots().tolist(), empty.sizes.tolist()) == (0, [], [])
+    assert (empty.height, empty.roots().tolist(), empty.sizes.tolist()) == (0, [], [])
 
 
 def test_levels_are_one_list_by_score_ties_by_row() -> None:
     levels = found([(2, 0.8), (0, 0.5), (-1, 0.0)], [(6, 0.8), (5, 0.5)], [(8, 1.0)])
-    assert flat(levels, 0, 1.0)[0].tolist() == [8, 2, 6, 0, 5]
-    rows, scores = flat(levels, 0, 0.5)
+    assert in_one_list(levels, 0, 1.0)[0].tolist() == [8, 2, 6, 0, 5]
+    rows, scores = in_one_list(levels, 0, 0.5)
     assert rows.tolist() == [2, 0, 6, 5, 8]
     assert scores.tolist() == pytest.approx([0.8, 0.5, 0.4, 0.25, 0.25])
-    assert flat([], 0, 1.0)[0].tolist() == []
+    assert in_one_list([], 0, 1.0)[0].tolist() == []

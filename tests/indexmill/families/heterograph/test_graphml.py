@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import igraph
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,8 +21,8 @@ from storage import tables
 from storage.folder import open_store
 from tasks.core.report import Silent
 from tasks.families.heterograph.graph import ENDS, TypedGraph
+from tests.indexmill.damage import changed
 from tests.indexmill.export.test_graphml import parsed
-from tests.indexmill.small_snapshot import SnapshotWriter
 from tests.indexmill.world_heterograph import ELEMENTS, publish_world
 
 
@@ -36,15 +35,6 @@ def edges_of(graph: TypedGraph) -> set[tuple[str, str, str]]:
     ids, names = graph.ids.to_pylist(), list(ENDS)
     pairs = zip(graph.edges.tolist(), graph.kinds.tolist(), strict=True)
     return {(ids[source], ids[target], names[kind]) for (source, target), kind in pairs}
-
-
-def with_arrays(writer: SnapshotWriter, version: int, **arrays: np.ndarray) -> None:
-    """Publish a version whose graph has other arrays."""
-    with indexmill.open(writer.store.root) as snapshot:
-        held = dict(snapshot.arrays(GRAPH))
-    writer.artifacts = [one for one in writer.artifacts if one.name != GRAPH]
-    writer.arrays(GRAPH, held | arrays)
-    writer.publish(version)
 
 
 def test_every_node_has_its_kind_and_what_it_says(tmp_path: Path) -> None:
@@ -114,12 +104,13 @@ def test_no_more_than_a_row_group_is_laid_out_at_a_time(tmp_path: Path, monkeypa
 
 def test_a_graph_that_does_not_fit_its_tables_is_not_handed_over(tmp_path: Path) -> None:
     writer, graph = publish_world(tmp_path / "store")
-    offsets = graph.offsets.copy()
-    offsets[-2] -= 1
-    with_arrays(writer, 3, offsets=offsets)
+    changed(GRAPH, "offsets", lambda held: held - [0, 0, 0, 0, 0, 0, 1, 0])(writer)
+    writer.publish(3)
     with pytest.raises(CorruptBlob, match="has 3 nodes O; the tables have 2"):
         of_snapshot(tmp_path / "store")
-    with_arrays(writer, 4, offsets=graph.offsets, rows=np.full(len(graph), 10**6, np.int32))
+    changed(GRAPH, "offsets", lambda held: graph.offsets)(writer)
+    changed(GRAPH, "rows", lambda held: held + 10**6)(writer)
+    writer.publish(4)
     with pytest.raises(CorruptBlob, match="has 4 nodes N; the tables have 0"):
         of_snapshot(tmp_path / "store")
 

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.errors import BadInput
 from indexmill.families.heterograph import search as heterograph
 from indexmill.families.heterograph.explanations import through
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, Walked, spent
-from indexmill.retrieve.base import override_parameters
+from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, Walked, within_budget
 from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import open_pack, write_pack
 
@@ -311,23 +309,13 @@ def walked(entries: str) -> Walked:
 
 
 def test_a_budget_is_spent_on_entries_first() -> None:
-    assert spent(walked("weww"), [10, 10, 10, 10], 10, 25) == [0, 1]
-    assert spent(walked("wwwe"), [10, 10, 10, 10], 10, 10) == [3]
-    assert spent(walked("wwwe"), [10, 40, 10, 10], 10, 30) == [0, 2, 3]  # the long one is passed over
-    assert spent(walked("wwwe"), [10, 40, 10, 10], 2, None) == [0, 3]
-    assert spent(walked("wwwe"), [10, 40, 10, 10], 10, None) == [0, 1, 2, 3]
-    assert spent(walked("e"), [10], 1, 9) == []
-    assert spent(walked(""), [], 5, None) == []
-
-
-def test_parameters_are_checked() -> None:
-    setting = HeterographParameters()
-    assert override_parameters(setting, {"steps": 3, "texts": 0}) == HeterographParameters(steps=3, texts=0)
-    for wrong in ({"restart": 0.0}, {"steps": -1}, {"entries": -1}, {"token_budget": 0}):
-        with pytest.raises(BadInput):
-            override_parameters(setting, wrong)
-    with pytest.raises(BadInput, match="the method has entries"):
-        override_parameters(setting, {"alpha": 0.5})
+    assert within_budget(walked("weww"), [10, 10, 10, 10], 10, 25) == [0, 1]
+    assert within_budget(walked("wwwe"), [10, 10, 10, 10], 10, 10) == [3]
+    assert within_budget(walked("wwwe"), [10, 40, 10, 10], 10, 30) == [0, 2, 3]  # the long one is passed over
+    assert within_budget(walked("wwwe"), [10, 40, 10, 10], 2, None) == [0, 3]
+    assert within_budget(walked("wwwe"), [10, 40, 10, 10], 10, None) == [0, 1, 2, 3]
+    assert within_budget(walked("e"), [10], 1, 9) == []
+    assert within_budget(walked(""), [], 5, None) == []
 
 
 def test_a_graph_is_what_a_pack_holds_of_it(tmp_path: Path) -> None:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import indexmill
-from indexmill.command import main
 from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.search import KINDS
 from indexmill.families.heterograph.show import statistics
 from tasks.families.heterograph.graph import ENDS
-from tests.indexmill.families.heterograph.test_graphml import with_arrays
+from tests.indexmill.damage import changed
+from tests.indexmill.running import Run
 from tests.indexmill.world_heterograph import publish_world
 
 
-def shown(store: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["show", *words, "--store", str(store)]) == 0
-    return capsys.readouterr().out
-
-
-def test_nodes_and_edges_are_counted_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_and_edges_are_counted_by_kind(tmp_path: Path, run: Run) -> None:
     _, graph = publish_world(tmp_path / "store")
-    told = json.loads(shown(tmp_path / "store", capsys, "--json"))["heterograph"]
+    told = run.json("show", "--store", tmp_path / "store")["heterograph"]
     counts = graph.counts()
     assert {kind: one["nodes"] for kind, one in told["nodes"].items()} == {kind: counts[kind] for kind in KINDS}
     assert told["edges"] == {kind: counts[kind] for kind in ENDS}
@@ -33,7 +26,7 @@ def test_nodes_and_edges_are_counted_by_kind(tmp_path: Path, capsys: pytest.Capt
     assert (told["near_edges"], told["other_edges"]) == (counts["near"], counts["edges"] - counts["near"])
     assert told["edges_per_node"] == round(counts["edges"] / counts["nodes"], 3)
     assert told["stand_ins"] == {"attributes": 1, "elements": 0}
-    text = shown(tmp_path / "store", capsys)
+    text = run.text("show", "--store", tmp_path / "store")
     assert f"{counts['nodes']} nodes and {counts['edges']} edges" in text
     assert f"{counts['near']} near, {counts['edges'] - counts['near']} others" in text
     assert "H high-level elements  2 " in text
@@ -70,14 +63,15 @@ def test_bytes_are_those_of_the_artifacts_of_each_kind(tmp_path: Path) -> None:
     assert storage["texts"] == sum(one["texts"] for one in held.values())
 
 
-def test_a_snapshot_without_the_family_has_nothing_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_without_the_family_has_nothing_to_tell(tmp_path: Path, run: Run) -> None:
     publish_world(tmp_path / "store")
-    assert "heterograph" not in json.loads(shown(tmp_path / "store", capsys, "1", "--json"))
-    assert "nodes and" not in shown(tmp_path / "store", capsys, "1")
+    assert "heterograph" not in run.json("show", "1", "--store", tmp_path / "store")
+    assert "nodes and" not in run.text("show", "1", "--store", tmp_path / "store")
 
 
 def test_counts_that_are_not_there_are_missed(tmp_path: Path) -> None:
     writer, _ = publish_world(tmp_path / "store")
-    with_arrays(writer, 3, edges=np.zeros(3, np.int64))
-    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="each kind"):
+    changed("heterograph/graph", "edges", lambda held: held[:3])(writer)
+    writer.publish(3)
+    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="heterograph's counts"):
         statistics(snapshot)

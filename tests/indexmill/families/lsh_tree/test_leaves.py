@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
-from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.retrieve.columns import reciprocal_ranks
 from indexmill.snapshot import Snapshot
+from tests.indexmill.contract import gives_alone_what_a_batch_gives
 from tests.indexmill.small_snapshot import SnapshotWriter, Text
 
 TEXTS = [
@@ -137,11 +137,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(
 ) -> None:
     path = store if words else written(tmp_path / "s", words=False)
     with indexmill.open(path) as snapshot:
-        alone = [snapshot.retrieve(one, method="lsh_tree", k=4, where=where) for one in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS, method="lsh_tree", k=4, where=where) == alone
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], method="lsh_tree", k=4, where=where)[::-1] == alone
-        if where is not None:
-            assert {one for hits in alone for hit in hits for one in hit.document_ids} <= set(where["document_id"])
+        gives_alone_what_a_batch_gives(snapshot, QUESTIONS, method="lsh_tree", k=4, where=where)
 
 
 def test_without_postings_both_rounds_are_of_vectors(tmp_path: Path) -> None:
@@ -170,18 +166,3 @@ def test_a_passage_without_sentences_leads_nowhere(tmp_path: Path) -> None:
         found = passages(snapshot)
         assert len(found) == 2
         assert found[0].explanation == {"layer": 0, "above": []}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"preset": "other"}, "preset is 'other'"),
-        ({"pool": 0}, "pool is 0"),
-        ({"constant": -1}, "constant is -1"),
-        ({"first_hits": 0}, "first_hits is 0"),
-        ({"carried": float("nan")}, "carried is nan"),
-    ],
-)
-def test_a_parameter_that_cannot_be_used_is_refused(store: Path, parameters: Any, message: str) -> None:
-    with indexmill.open(store) as snapshot, pytest.raises(BadInput, match=message):
-        passages(snapshot, **parameters)

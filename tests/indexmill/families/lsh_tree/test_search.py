@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,26 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import indexmill
-from indexmill.command import main
 from indexmill.diff import compare
-from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound
+from indexmill.errors import CorruptBlob
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
-from indexmill.families.lsh_tree.search import Nodes, Tree, candidates
-from indexmill.families.lsh_tree.show import outline
+from indexmill.families.lsh_tree.search import Nodes, candidates
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import override_parameters
 from indexmill.retrieve.budget import fitting
-from indexmill.retrieve.matrices import Sparse
 from indexmill.snapshot import Snapshot
-from tests.indexmill.contract import (
-    answers_alike_when_exported,
-    gives_alone_what_a_batch_gives,
-    refuses_parameters_of_a_newer_family,
-)
+from tests.indexmill.contract import gives_alone_what_a_batch_gives
 from tests.indexmill.damage import without
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
+from tests.indexmill.running import Run
+from tests.indexmill.small_snapshot import SnapshotWriter, Text
 
 DOCUMENTS = [Text(f"d{i}", f"Title {i}", f"stone {word} water") for i, word in enumerate("abcdefghi")]
 SUMMARIES = [
@@ -146,63 +139,6 @@ def test_a_choice_has_k_nodes_where_there_are_and_a_budget_only_leaves_out(
     assert all(tokens[place] > left for place in set(range(len(found.rows))) - set(kept))
 
 
-# The tree
-
-
-def a_tree() -> Tree:
-    """Five passages under two summaries, those under one."""
-    return Tree(
-        offsets=np.array([0, 5, 7, 8]),
-        links=Sparse(np.array([0, 3, 5, 7]), np.array([0, 2, 4, 1, 3, 5, 6], np.int32)),
-        parents=np.array([5, 6, 5, 6, 5, 7, 7, -1], np.int32),
-    )
-
-
-def test_a_tree_tells_what_is_above_and_below() -> None:
-    tree = a_tree()
-    assert (tree.passages, tree.layers) == (5, 2)
-    assert [tree.layer(row) for row in range(8)] == [0, 0, 0, 0, 0, 1, 1, 2]
-    assert tree.roots().tolist() == [7]
-    assert tree.passages_under(5).tolist() == [0, 2, 4]
-    assert tree.passages_under(7).tolist() == [0, 1, 2, 3, 4]
-    assert tree.passages_under(3).tolist() == [3]
-    assert (tree.above(3), tree.above(7)) == ([6, 7], [])
-    assert tree.sizes().tolist() == [1, 1, 1, 1, 1, 3, 2, 5]
-
-
-def test_one_forbidden_passage_forbids_every_summary_above_it() -> None:
-    tree = a_tree()
-    allowed = tree.allowed(np.array([True, True, True, False, True]))
-    assert allowed.tolist() == [True, True, True, False, True, True, False, False]
-    assert tree.allowed(np.ones(5, np.bool_)).all()
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_a_summary_is_of_what_is_under_it(data: st.DataObject) -> None:
-    sizes = [data.draw(st.integers(0, 40), label="passages")]
-    parents, children = [-1] * sizes[0], list[list[int]]()
-    while sizes[-1] > 1 and data.draw(st.booleans(), label="another layer"):
-        first = len(parents) - sizes[-1]
-        above = data.draw(st.permutations([i % max(1, sizes[-1] // 2) for i in range(sizes[-1])]))
-        parents[first:] = [len(parents) + one for one in above]
-        sizes.append(len(set(above)))
-        for node in range(len(parents), len(parents) + sizes[-1]):
-            children.append([row for row in range(first, len(parents)) if parents[row] == node])
-        parents += [-1] * sizes[-1]
-    indptr = np.cumsum([0, *map(len, children)])
-    links = Sparse(indptr, np.array([one for its in children for one in its], np.int32))
-    tree = Tree(np.cumsum([0, *sizes]), links, np.array(parents, np.int32))
-    passages = np.array(data.draw(st.lists(st.booleans(), min_size=sizes[0], max_size=sizes[0])), np.bool_)
-    allowed, counted = tree.allowed(passages), tree.sizes()
-    for row in range(len(parents)):
-        under = tree.passages_under(row)
-        assert under.tolist() == [one for one in range(sizes[0]) if one == row or row in tree.above(one)]
-        assert allowed[row] == passages[under].all()
-        assert counted[row] == len(under) > 0
-    assert sorted(row for root in tree.roots().tolist() for row in tree.passages_under(root)) == list(range(sizes[0]))
-
-
 # Retrieval
 
 
@@ -302,60 +238,11 @@ def test_the_paper_ranks_passages_as_dense_does(store: Path) -> None:
             assert [(hit.id, hit.score) for hit in found] == [(hit.id, hit.score) for hit in dense]
 
 
-def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Path) -> None:
-    written(tmp_path / "s", pattern="summarised", ratio=0.5, token_budget=12)
-    with indexmill.open(tmp_path / "s") as snapshot:
-        assert kinds(ask(snapshot, "stone", 2)) == (1, 1)
-        assert kinds(ask(snapshot, "stone", 2, ratio=1.0)) == (0, 2)
-        assert kinds(ask(snapshot, "stone", 9, pattern="detailed", ratio=1, token_budget=None)) == (9, 0)
-        assert kinds(ask(snapshot, "stone", 2)) == (1, 1)
-    refuses_parameters_of_a_newer_family(tmp_path / "s", written, ask)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        (
-            {"patern": "detailed"},
-            r"names 'patern'; the method has pattern, ratio, token_budget, .* \(did you mean 'pattern'\?\)",
-        ),
-        ({"pattern": "deep"}, "pattern is 'deep'"),
-        ({"ratio": 1.5}, "ratio is 1.5"),
-        ({"ratio": float("nan")}, "ratio is nan"),
-        ({"ratio": "most"}, "ratio is 'most'"),
-        ({"ratio": "0.5"}, "ratio is '0.5'"),
-        ({"ratio": True}, "ratio is True"),
-        ({"token_budget": 0}, "token_budget is 0"),
-        ({"token_budget": 2.5}, "token_budget is 2.5"),
-        ({3: 1}, "names 3"),
-    ],
-)
-def test_a_parameter_that_cannot_be_used_is_refused(store: Path, parameters: Any, message: str) -> None:
-    with indexmill.open(store) as snapshot, pytest.raises(BadInput, match=message):
-        snapshot.retrieve("stone", method="lsh_tree", parameters=parameters)
-
-
 def test_settling_keeps_what_is_not_named() -> None:
     setting = LshTreeParameters("detailed", 0.3, 100)
     assert override_parameters(setting, {"ratio": 1}) == LshTreeParameters("detailed", 1.0, 100)
     assert asdict(override_parameters(setting, {})) == asdict(setting)
     assert override_parameters(setting, {"ratio": np.float32(0.5), "token_budget": np.int64(7)}).token_budget == 7
-
-
-def test_it_is_part_of_fused_with_a_weight(tmp_path: Path) -> None:
-    writer = written(tmp_path / "s")
-    with indexmill.open(tmp_path / "s") as snapshot:
-        assert snapshot.methods == ("fused", "lsh_tree", "dense")
-        hit = snapshot.retrieve("stone a water", k=1)[0]
-        assert hit.explanation is not None
-        assert {one["name"] for one in hit.explanation["methods"]} == {"dense", "lsh_tree"}
-    writer.families["fused"] = writer.families["lsh_tree"].model_copy(update={"parameters": {"lsh_tree": 0.0}})
-    writer.publish(2)
-    with indexmill.open(tmp_path / "s") as snapshot:
-        hits = snapshot.retrieve("stone a water", k=99)
-        assert kinds(hits) == (9, 0)
-        assert hits[0].explanation is not None
-        assert {one["name"] for one in hits[0].explanation["methods"]} == {"dense"}
 
 
 # Snapshots of other kinds
@@ -369,28 +256,6 @@ def test_few_passages_have_no_summaries(tmp_path: Path) -> None:
             assert kinds(ask(snapshot, "stone", 5, pattern=pattern)) == (5, 0)
         assert ask(snapshot, "stone", 1, preset="paper")[0].explanation == {"layer": 0, "above": []}
         assert ask(snapshot, "stone", 99, where={"document_id": "d3"})[0].document_ids == ("d3",)
-
-
-def test_an_empty_snapshot_has_no_hits(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "s")
-    writer.lsh_tree([])
-    writer.publish()
-    with indexmill.open(tmp_path / "s") as snapshot:
-        assert ask(snapshot, "stone") == []
-        assert ask(snapshot, "stone", pattern="summarised", token_budget=5) == []
-
-
-def test_a_snapshot_without_the_family_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    publish(tmp_path / "s", WORLD)
-    with indexmill.open(tmp_path / "s") as snapshot:
-        assert "lsh_tree" not in snapshot.methods
-        with pytest.raises(FamilyNotFound, match="does not hold 'lsh_tree'"):
-            ask(snapshot, "stone")
-        with pytest.raises(FamilyNotFound, match="no summaries"):
-            _ = summaries_of(snapshot)
-        assert snapshot.retrieve("bridge", k=1)
-    assert main(["show", "--tree", "--store", str(tmp_path / "s")]) == 2
-    assert "no summaries" in capsys.readouterr().err
 
 
 def test_arrays_that_do_not_fit_are_damage(tmp_path: Path) -> None:
@@ -429,33 +294,24 @@ def test_a_summary_is_no_evidence_but_costs_its_tokens(store: Path) -> None:
 # Commands
 
 
-def printed(capsys: pytest.CaptureFixture[str], *argv: object) -> Any:
-    assert main([str(word) for word in argv]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return json.loads(out) if "--json" in argv else out
-
-
-def test_the_query_command_takes_pattern_ratio_and_budget(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_query_command_takes_pattern_ratio_and_budget(store: Path, run: Run) -> None:
     query = ("query", "stone d e", "--store", store, "--method", "lsh_tree")
-    found = printed(
-        capsys, *query, "-k", 4, "--pattern", "summarised", "--ratio", 0.75, "--token-budget", 100, "--json"
-    )
+    found = run.json(*query, "-k", 4, "--pattern", "summarised", "--ratio", 0.75, "--token-budget", 100)
     assert found["parameters"] == {"pattern": "summarised", "ratio": 0.75, "token_budget": 100}
     assert [hit["kind"] for hit in found["hits"]].count("summary") == 3
-    told = printed(capsys, *query, "-k", 2, "--explain")
+    told = run.text(*query, "-k", 2, "--explain")
     assert told.startswith(
         " 1. 1.0000  (summary)  [d3, d4]\n    stone d e\n      layer: 1\n      passages:\n        - "
     )
-    assert printed(capsys, *query, "--token-budget", 1) == "nothing found\n"
+    assert run.text(*query, "--token-budget", 1) == "nothing found\n"
     for wrong in (("--pattern", "deep"), ("--ratio", 2), ("--token-budget", 0)):
-        assert main([str(word) for word in (*query, *wrong)]) == 2
-    assert main(["query", "x", "--store", str(store), "--ratio", "0.5", "--token-budget", "9"]) == 2
-    assert "--ratio, --token-budget: fused does not take that; add --method lsh_tree" in capsys.readouterr().err
+        assert run(*query, *wrong) == 2
+    assert run("query", "x", "--store", store, "--ratio", "0.5", "--token-budget", "9") == 2
+    assert "--ratio, --token-budget: fused does not take that; add --method lsh_tree" in run.err
 
 
-def test_the_tree_is_drawn_from_the_roots_down(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    drawn = printed(capsys, "show", "--tree", "--store", store).splitlines()
+def test_the_tree_is_drawn_from_the_roots_down(store: Path, run: Run) -> None:
+    drawn = run.text("show", "--tree", "--store", store).splitlines()
     assert drawn[:4] == [
         "version 1  9 passages under 6 summaries, 2 roots",
         "  layer 2  2 summaries",
@@ -470,7 +326,7 @@ def test_the_tree_is_drawn_from_the_roots_down(store: Path, capsys: pytest.Captu
         *sorted(drawn[8:], key=lambda line: "└" in line),
     ]
     assert {line[3:] for line in drawn[8:]} == {"2 passages: stone f g", "2 passages: stone h i lamp"}
-    narrow = printed(capsys, "show", "--tree", "--store", store, "--depth", 3, "--width", 1).splitlines()
+    narrow = run.text("show", "--tree", "--store", store, "--depth", 3, "--width", 1).splitlines()
     assert narrow[4:] == [
         "5 passages in 2: all of a to e",
         "├─ 3 passages: stone a b c",
@@ -481,8 +337,8 @@ def test_the_tree_is_drawn_from_the_roots_down(store: Path, capsys: pytest.Captu
     ]
 
 
-def test_the_tree_as_json_counts_what_it_leaves_out(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = printed(capsys, "show", "--tree", "--store", store, "--depth", 3, "--json")
+def test_the_tree_as_json_counts_what_it_leaves_out(store: Path, run: Run) -> None:
+    told = run.json("show", "--tree", "--store", store, "--depth", 3)
     assert told["layers"] == [{"layer": 0, "nodes": 9}, {"layer": 1, "nodes": 4}, {"layer": 2, "nodes": 2}]
     root = told["tree"][0]
     assert {key: root[key] for key in ("kind", "layer", "passages", "text", "below")} == {
@@ -495,16 +351,14 @@ def test_the_tree_as_json_counts_what_it_leaves_out(store: Path, capsys: pytest.
     leaf = root["children"][0]["children"][0]
     assert set(leaf) == {"id", "kind", "layer", "passages", "text"}
     assert leaf["text"] == "Title 0: stone a water"
-    flat = printed(capsys, "show", "--tree", "--store", store, "--depth", 1, "--json")
+    flat = run.json("show", "--tree", "--store", store, "--depth", 1)
     assert [node["children"] for node in flat["tree"]] == [[], []]
-    assert printed(capsys, "show", "--store", store, "--json")["families"]["lsh_tree"]["counts"]["layers"] == 2
+    assert run.json("show", "--store", store)["families"]["lsh_tree"]["counts"]["layers"] == 2
 
 
-def test_a_large_tree_is_drawn_in_part(
-    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_tree_is_drawn_in_part(store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexmill.text.outline.MOST", 3)
-    drawn = printed(capsys, "show", "--tree", "--store", store, "--depth", 9).splitlines()
+    drawn = run.text("show", "--tree", "--store", store, "--depth", 9).splitlines()
     assert drawn[4:] == [
         "5 passages in 2: all of a to e",
         "├─ 3 passages: stone a b c",
@@ -513,9 +367,9 @@ def test_a_large_tree_is_drawn_in_part(
     ]
 
 
-def test_a_tree_without_summaries_is_its_passages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tree_without_summaries_is_its_passages(tmp_path: Path, run: Run) -> None:
     written(tmp_path / "s", layers=[])
-    drawn = printed(capsys, "show", "--tree", "--store", tmp_path / "s", "--width", 2).splitlines()
+    drawn = run.text("show", "--tree", "--store", tmp_path / "s", "--width", 2).splitlines()
     assert drawn == [
         "version 1  9 passages under 0 summaries, 9 roots",
         "  no summaries: there are not more passages than one segment holds",
@@ -526,19 +380,12 @@ def test_a_tree_without_summaries_is_its_passages(tmp_path: Path, capsys: pytest
     ]
 
 
-def test_a_text_cannot_command_the_terminal_from_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_cannot_command_the_terminal_from_the_tree(tmp_path: Path, run: Run) -> None:
     written(tmp_path / "s", layers=[[("one \x1b[2J\ntwo " + "long " * 60, list(range(9)))]])
-    *_, line = printed(capsys, "show", "--tree", "--store", tmp_path / "s", "--depth", 1).splitlines()
+    *_, line = run.text("show", "--tree", "--store", tmp_path / "s", "--depth", 1).splitlines()
     assert line.startswith("9 passages: one \N{REPLACEMENT CHARACTER}[2J two long")
     assert len(line) <= 120
     assert line.endswith("…")
-
-
-def test_an_exported_folder_answers_as_the_store_does_and_is_whole(store: Path, tmp_path: Path) -> None:
-    answers_alike_when_exported(store, tmp_path / "out", QUESTIONS, ask)
-    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"families", "summary_vectors", "tables"}
-    with indexmill.open(store) as snapshot, indexmill.open(tmp_path / "out") as exported:
-        assert outline(exported, 3, 9) == {**outline(snapshot, 3, 9), "version": None}
 
 
 def test_diff_counts_the_summaries_that_came_and_went(store: Path, tmp_path: Path) -> None:

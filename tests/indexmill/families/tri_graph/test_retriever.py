@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import indexmill
-from indexmill import ConfigurationError, CorruptBlob
-from indexmill.command import main
+from indexmill import CorruptBlob
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.tri_graph.retriever import MATRICES, open_tri_graph
-from indexmill.store.packs import open_pack
-from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter, writer_of
+from tests.indexmill.damage import changed
+from tests.indexmill.running import Run
+from tests.indexmill.small_snapshot import EMBEDDER, writer_of
 
 QUESTIONS = [
     "Where was the clockmaker who paid for the Marrow Bridge born?",
@@ -57,16 +58,6 @@ def test_a_question_without_a_known_name_gets_the_nearest_passages(store: Path) 
     assert [hit.explanation for hit in found] == [{"dense": True, "entities": []}] * 3
 
 
-def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, method="tri_graph", k=4) for question in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS, method="tri_graph", k=4) == alone
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], method="tri_graph", k=4)[::-1] == alone
-        bare = snapshot.retrieve_batch(QUESTIONS, method="tri_graph", k=4, explain=False)
-        assert [[hit.id for hit in hits] for hits in bare] == [[hit.id for hit in hits] for hits in alone]
-        assert {hit.explanation for hits in bare for hit in hits} == {None}
-
-
 def test_methods_are_evaluated_side_by_side(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         found = evaluate(snapshot, [Question("1", QUESTIONS[0], ("bridge", "venn"))], ks=(4,))
@@ -74,14 +65,12 @@ def test_methods_are_evaluated_side_by_side(store: Path) -> None:
     assert found.methods["tri_graph"].recall == {4: 1.0}
 
 
-def test_the_command_shows_the_explanation_when_asked(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["query", QUESTIONS[0], "--store", str(store), "--explain"]) == 0
-    shown = capsys.readouterr().out
+def test_the_command_shows_the_explanation_when_asked(store: Path, run: Run) -> None:
+    shown = run.text("query", QUESTIONS[0], "--store", store, "--explain")
     assert "- Ada Venn, score" in shown
     assert "reached from Marrow Bridge" in shown
     assert "“Ada Venn paid for the bridge.”" in shown
-    assert main(["query", QUESTIONS[0], "--store", str(store)]) == 0
-    assert "reached" not in capsys.readouterr().out
+    assert "reached" not in run.text("query", QUESTIONS[0], "--store", store)
 
 
 def test_names_may_have_vectors_for_some_entities_alone(store: Path, tmp_path: Path) -> None:
@@ -99,30 +88,14 @@ def test_names_may_have_vectors_for_some_entities_alone(store: Path, tmp_path: P
         assert len(some.retrieve(QUESTIONS[0], k=3)) == 3
 
 
-def test_parameters_of_a_newer_family_are_named(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.tri_graph(colour="blue")
-    writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(ConfigurationError, match="colour"):
-        snapshot.retrieve("Ada Venn")
-
-
-@pytest.mark.parametrize("change", ["missing", "short", "other"])
-def test_a_graph_that_does_not_fit_its_snapshot_is_corrupt(tmp_path: Path, change: str) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
+@pytest.mark.parametrize("array", ["contents.indptr", "contents.indices"])
+@pytest.mark.parametrize("change", [None, lambda held: held[1:]])
+def test_a_graph_that_does_not_fit_its_snapshot_is_corrupt(
+    tmp_path: Path, array: str, change: Callable[[np.ndarray], np.ndarray] | None
+) -> None:
+    writer = writer_of(tmp_path)
     writer.tri_graph()
-    artifact = writer.artifacts.pop()
-    assert artifact.name == MATRICES
-    arrays = {name: np.array(array) for name, array in open_pack(writer.store.open_local(artifact.digest)).items()}
-    if change == "missing":
-        del arrays["contents.indices"]
-    elif change == "short":
-        arrays["contents.indices"] = arrays["contents.indices"][:-1]
-    else:
-        arrays["contents.indptr"] = arrays["contents.indptr"][1:]
-    writer.arrays(MATRICES, arrays)
+    changed(MATRICES, array, change)(writer)
     writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="tri_graph/matrices"):
-        snapshot.retrieve("Ada Venn")
+    with indexmill.open(tmp_path) as snapshot, pytest.raises(CorruptBlob, match="tri_graph"):
+        snapshot.retrieve("Ada Venn", method="tri_graph")

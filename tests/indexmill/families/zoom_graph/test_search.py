@@ -10,14 +10,12 @@ import pytest
 
 import indexmill
 from flows.run import build_inline, run_build
-from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.families.zoom_graph import passages as zoom_passages
 from indexmill.families.zoom_graph import walk as zoom_walk
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_graph
 from indexmill.retrieve.base import QueryBatch
 from indexmill.snapshot import Snapshot
-from indexmill.store.manifest import Family
 from schemas.config import Configuration
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
@@ -77,15 +75,6 @@ def test_the_sample_is_answered_better_than_by_dense_retrieval(tmp_path: Path) -
     assert found["zoom_graph"].recall[5] > found["dense"].recall[5]
 
 
-@pytest.mark.parametrize("explain", [True, False])
-def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, explain: bool) -> None:
-    asked = questions(snapshot)
-    together = snapshot.retrieve_batch(asked, method="zoom_graph", k=7, explain=explain)
-    assert together[3:9] == snapshot.retrieve_batch(asked[3:9], method="zoom_graph", k=7, explain=explain)
-    for question, hits in zip(asked, together, strict=True):
-        assert snapshot.retrieve(question, method="zoom_graph", k=7, explain=explain) == hits
-
-
 def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = questions(snapshot)
     together = snapshot.retrieve_batch(asked, method="zoom_graph", k=7)
@@ -101,34 +90,6 @@ def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, mo
     assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == together
     assert 1 in counts
     assert max(counts) > 1
-
-
-def test_what_is_explained_changes_no_hit(snapshot: Snapshot) -> None:
-    asked = questions(snapshot)
-    told, silent = (snapshot.retrieve_batch(asked, method="zoom_graph", k=30, explain=e) for e in (True, False))
-    assert [[(h.id, h.score) for h in hits] for hits in told] == [[(h.id, h.score) for h in hits] for hits in silent]
-
-
-def test_every_passage_can_be_had_once_and_best_first(snapshot: Snapshot) -> None:
-    passages = snapshot.manifest.corpus.passages
-    assert passages > snapshot.manifest.corpus.documents  # some documents are long
-    for hits in snapshot.retrieve_batch(questions(snapshot), method="zoom_graph", k=passages + 5):
-        assert len({hit.id for hit in hits}) == len(hits) == passages
-        firsts = {hit.document_ids: hit.score for hit in reversed(hits)}
-        scores = list(dict.fromkeys(hit.score for hit in hits))
-        assert len(firsts) == snapshot.manifest.corpus.documents
-        assert scores == sorted(scores, reverse=True)
-
-
-def test_fewer_hits_are_the_first_of_more(snapshot: Snapshot) -> None:
-    for question in questions(snapshot):
-        many = snapshot.retrieve(question, method="zoom_graph", k=20)
-        assert [h.id for h in snapshot.retrieve(question, method="zoom_graph", k=12)] == [h.id for h in many[:12]]
-
-
-def test_odd_questions_have_hits(snapshot: Snapshot) -> None:
-    assert all(len(hits) == 5 for hits in snapshot.retrieve_batch(ODD, method="zoom_graph", k=5))
-    assert snapshot.retrieve("  ", method="zoom_graph") == []
 
 
 def test_a_hit_carries_the_sentences_that_are_kept(snapshot: Snapshot) -> None:
@@ -213,27 +174,6 @@ def test_a_snapshot_without_documents_has_no_hits(tmp_path: Path) -> None:
     with indexmill.open(store) as snapshot:
         assert snapshot.manifest.corpus.documents == 0
         assert snapshot.retrieve("Who built the bridge?", method="zoom_graph", k=3) == []
-
-
-def test_unknown_parameters_and_arrays_that_do_not_fit_are_refused(snapshot: Snapshot) -> None:
-    families = snapshot.manifest.families
-    strange = Family(parameters={"colour": "blue"}, counts={})
-    snapshot.manifest.families["zoom_graph"], before = strange, families["zoom_graph"]
-    try:
-        with pytest.raises(ConfigurationError, match="colour"):
-            open_zoom_graph(snapshot)
-    finally:
-        snapshot.manifest.families["zoom_graph"] = before
-    arrays = dict(snapshot.arrays("zoom_graph/matrices"))
-    arrays["mentions.indptr"] = arrays["mentions.indptr"][:-1]
-    key = ("arrays", "zoom_graph/matrices")
-    held = snapshot._cache[key]
-    snapshot._cache[key] = arrays
-    try:
-        with pytest.raises(CorruptBlob, match="zoom_graph/matrices"):
-            open_zoom_graph(snapshot)
-    finally:
-        snapshot._cache[key] = held
 
 
 def test_how_many_sentences_are_held_changes_nothing(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ __all__ = ["MARKS", "Content", "Level", "Section", "content_of", "joined", "leve
 MARKS = 16
 """Tokens of the two delimiters around a text."""
 
-_TOLD = 28  # tokens of the sentence that says what the texts of a section are
+_DESCRIPTION = 28  # tokens of the sentence that says what the texts of a section are
 
 _ONE = {
     "things": "says what is known of single things, one a line",
@@ -68,7 +68,7 @@ class Content(NamedTuple):
         return [text for section in self.sections for text in section.texts]
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What the texts are, by their numbers."""
         said, first = [], 1
         for kind, texts in self.sections:
@@ -101,14 +101,14 @@ def content_of(level: Level, room: int) -> Content:
         return _whole("passages", passages, room)
     found = _entities(entities, room)
     related = _relations(found.hits)
-    left = room - found.tokens - MARKS - _TOLD
+    left = room - found.tokens - MARKS - _DESCRIPTION
     kept = fitting([text_tokens(line) + 1 for line in related], left)
     if kept:
         lines = lines_of(related[place] for place in kept)
-        tokens = MARKS + _TOLD + sum(text_tokens(related[place]) + 1 for place in kept)
+        tokens = MARKS + _DESCRIPTION + sum(text_tokens(related[place]) + 1 for place in kept)
         found = joined([found, Content((Section("relations", (lines,)),), (), tokens)])
     left = room - found.tokens
-    if passages and min(_costs(passages)) + _TOLD <= left:
+    if passages and min(_costs(passages)) + _DESCRIPTION <= left:
         found = joined([found, _whole("passages", passages, left)])
     return found
 
@@ -141,8 +141,8 @@ def lines_of(texts: Iterable[str]) -> str:
 def _whole(kind: str, hits: tuple[Hit, ...], room: int) -> Content:
     """Hits as texts of their own."""
     costs = _costs(hits)
-    chosen = within([shown(hit) for hit in hits], costs, room - _TOLD)
-    tokens = min(room, _TOLD + sum(costs[place] for place, _ in chosen))
+    chosen = within([shown(hit) for hit in hits], costs, room - _DESCRIPTION)
+    tokens = min(room, _DESCRIPTION + sum(costs[place] for place, _ in chosen))
     section = Section(kind, tuple(text for _, text in chosen))
     return Content((section,), tuple(hits[place] for place, _ in chosen), tokens)
 
@@ -151,8 +151,8 @@ def _entities(hits: tuple[Hit, ...], room: int) -> Content:
     """Entities as the lines of one text."""
     lines = [_entity(hit) for hit in hits]
     costs = [max(hit.tokens or 0, text_tokens(line)) + 1 for hit, line in zip(hits, lines, strict=True)]
-    chosen = within(lines, costs, room - MARKS - _TOLD)
-    tokens = min(room, MARKS + _TOLD + sum(costs[place] for place, _ in chosen))
+    chosen = within(lines, costs, room - MARKS - _DESCRIPTION)
+    tokens = min(room, MARKS + _DESCRIPTION + sum(costs[place] for place, _ in chosen))
     section = Section("things", (lines_of(text for _, text in chosen),))
     return Content((section,), tuple(hits[place] for place, _ in chosen), tokens)
 

@@ -1,0 +1,90 @@
+"""Trees whose rows stand layer after layer: leaves first, then what sums up those of the layer below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.matrices import Integers, Rows, Sparse
+
+__all__ = ["LayeredTree"]
+
+
+@dataclass(frozen=True)
+class LayeredTree:
+    """The nodes by row.
+
+    offsets: ``(n_layers + 1,)``, where each layer begins, and the number of all nodes; layer 0 holds the leaves.
+    children: nodes above the leaves x nodes, rows of the layer below. parents: ``(n_nodes,)``, -1 for a root.
+    """
+
+    offsets: Integers
+    children: Sparse
+    parents: Integers
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves there are: they are the first rows."""
+        return int(self.offsets[1])
+
+    @property
+    def height(self) -> int:
+        """How many layers stand above the leaves."""
+        return len(self.offsets) - 2
+
+    def rows(self, layer: int) -> range:
+        """The rows of a layer."""
+        return range(int(self.offsets[layer]), int(self.offsets[layer + 1]))
+
+    def layer(self, row: int) -> int:
+        """The layer of a node, 0 of a leaf."""
+        return int(self.offsets.searchsorted(row, side="right")) - 1
+
+    def roots(self) -> Rows:
+        """The nodes without a parent."""
+        (rows,) = (self.parents < 0).nonzero()
+        return rows
+
+    def members(self, row: int) -> Rows:
+        """The nodes right below a node that is no leaf, ascending."""
+        return self.children.links(np.array([row - self.leaves]))[1]
+
+    def ancestors(self, row: int) -> list[int]:
+        """The nodes above a node, from the nearest to the root."""
+        found: list[int] = []
+        while (row := int(self.parents[row])) >= 0:
+            found.append(row)
+        return found
+
+    def leaves_under(self, rows: Rows) -> tuple[Rows, Rows]:
+        """For some nodes, in any order: the position in ``rows`` of every leaf under them, and the leaf."""
+        owners, leaves = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        layers = self.offsets.searchsorted(rows, side="right") - 1
+        for layer in range(self.height + 1):
+            (places,) = (layers == layer).nonzero()
+            current = rows[places]
+            for _ in range(layer):
+                whose, current, _ = self.children.links(current - self.leaves)
+                places = places[whose]
+            owners.append(places)
+            leaves.append(current)
+        return np.concatenate(owners), np.concatenate(leaves)
+
+    def summed(self, of_leaves: npt.NDArray[np.integer]) -> Rows:
+        """A number of every leaf, summed over those under each node: ``(n_nodes,) int64``."""
+        found = np.zeros(len(self.parents), dtype=np.int64)
+        found[: self.leaves] = of_leaves
+        for layer in range(self.height):
+            below = slice(*self.offsets[layer : layer + 2])
+            parents = self.parents[below]
+            inside = parents >= 0
+            np.add.at(found, parents[inside], found[below][inside])
+        return found
+
+    def allowed_above(self, leaves: Allowed) -> Allowed:
+        """Which nodes ``(n_nodes,)`` may be shown where only some leaves may: those that all leaves under allow."""
+        forbidden = self.summed((~leaves).astype(np.int64))
+        return np.asarray(forbidden == 0)
