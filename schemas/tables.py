@@ -13,26 +13,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 __all__ = [
-    "COMMUNITIES",
-    "COMMUNITY_MEMBERS",
-    "COMMUNITY_RELATIONS",
-    "COMMUNITY_SOURCES",
     "CONSOLIDATED",
     "DESCRIBED",
     "DOCUMENTS",
     "ENTITIES",
     "EXTRACTED",
-    "HETERO_ATTRIBUTES",
-    "HETERO_COMMUNITIES",
-    "HETERO_EDGES",
-    "HETERO_ELEMENTS",
-    "HETERO_MADE",
-    "HETERO_NODES",
-    "HETERO_READ",
-    "HETERO_RELATIONS",
-    "HETERO_SOURCES",
-    "LSH_SEGMENTS",
-    "LSH_SUMMARIES",
     "MENTIONS",
     "NAMES",
     "PASSAGES",
@@ -52,6 +37,8 @@ __all__ = [
     "UNIT_ENTITIES",
     "Table",
     "conform",
+    "private",
+    "published",
 ]
 
 TITLE_SENTENCE = -1
@@ -73,19 +60,20 @@ TABLES: dict[str, Table] = {}
 _Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
 
 
-def _table(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
-    """Declare a published table; its schema has no metadata, so that descriptions are in no file."""
+def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
+    """Declare a published table; its schema has no metadata, so that no description gets into a file."""
     pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
-    schema = _schema(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
+    schema = private(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
     TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})
     return schema
 
 
-def _schema(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Schema:
+def private(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Schema:
+    """The schema of a table that stages alone read."""
     return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()])
 
 
-DOCUMENTS = _table(
+DOCUMENTS = published(
     "documents/<shard>",
     "the documents",
     nullable=("source",),
@@ -97,7 +85,7 @@ DOCUMENTS = _table(
     content_hash=(pa.string(), "SHA-256 of title, text, source and metadata, 64 hex digits"),
 )
 
-PASSAGES = _table(
+PASSAGES = published(
     "passages/<shard>",
     "the passages of the documents",
     passage_id=pa.string(),
@@ -109,7 +97,7 @@ PASSAGES = _table(
     tokens=(pa.int32(), "of the embedded text, special tokens included"),
 )
 
-SENTENCES = _table(
+SENTENCES = published(
     "sentences/<shard>",
     "the sentences of the passages",
     passage_id=pa.string(),
@@ -118,7 +106,7 @@ SENTENCES = _table(
     end=(pa.int32(), "in the same, excluded"),
 )
 
-MENTIONS = _table(
+MENTIONS = published(
     "mentions/<shard>",
     "where passages and titles name entities",
     passage_id=pa.string(),
@@ -131,7 +119,7 @@ MENTIONS = _table(
     kind=(pa.string(), "`subject`: the passage is about the entity until its next subject, and the span is empty"),
 )
 
-PLAIN = _schema(
+PLAIN = private(
     document_id=pa.string(),
     text=pa.string(),  # what a reader sees of it
     starts=pa.list_(pa.int32()),  # of runs of it that stand as they are in the document's text
@@ -144,9 +132,9 @@ PLAIN = _schema(
 )
 """Of the documents that are written in markup alone, in their order: see tasks.text.markup."""
 
-STAND_INS = _schema(document_id=pa.string())  # of which something else stands in for what a model was to find
+STAND_INS = private(document_id=pa.string())  # of which something else stands in for what a model was to find
 
-UNITS = _table(
+UNITS = published(
     "units/<shard>",
     "what a passage says, piece by piece",
     unit_id=pa.string(),
@@ -155,7 +143,7 @@ UNITS = _table(
     text=(pa.string(), "what the passage says, in a sentence or a few"),
 )
 
-UNIT_ENTITIES = _table(
+UNIT_ENTITIES = published(
     "unit_entities/<shard>",
     "what a unit is about, the ends of its relations among them",
     passage_id=pa.string(),
@@ -163,7 +151,7 @@ UNIT_ENTITIES = _table(
     entity_id=pa.string(),
 )
 
-EXTRACTED = _table(
+EXTRACTED = published(
     "extracted/<shard>",
     "each entity as one passage describes it",
     passage_id=pa.string(),
@@ -174,7 +162,7 @@ EXTRACTED = _table(
     description=(pa.string(), "what this passage says of it; may be empty"),
 )
 
-RELATIONS = _table(
+RELATIONS = published(
     "relations/<shard>",
     "relations between two entities that `extracted` has for the passage",
     relation_id=pa.string(),
@@ -187,7 +175,7 @@ RELATIONS = _table(
     description=pa.string(),
 )
 
-ENTITIES = _table(
+ENTITIES = published(
     "entities/<entity shard>",
     "the entities",
     entity_id=pa.string(),
@@ -198,9 +186,9 @@ ENTITIES = _table(
     documents=pa.int64(),
 )
 
-NAMES = _schema(entity_id=pa.string(), name=pa.string())
+NAMES = private(entity_id=pa.string(), name=pa.string())
 
-SURFACES = _table(
+SURFACES = published(
     "surfaces/<entity shard>",
     "how entities are written",
     entity_id=pa.string(),
@@ -208,27 +196,7 @@ SURFACES = _table(
     mentions=pa.int64(),
 )
 
-LSH_SEGMENTS = _schema(
-    node_id=pa.string(),
-    child_id=pa.string(),  # of a passage or, above the first layer, of a node
-    child_digest=pa.string(),  # of the child's text: see tasks.stages.embed.embed.row_key, 32 hex digits
-    shard=pa.string(),  # where the child's text lies
-)
-"""Ordered by (node_id, child_id)."""
-
-LSH_SUMMARIES = _table(
-    "summaries/<group>",
-    "the summaries of lsh_tree",
-    node_id=pa.string(),
-    layer=(pa.int32(), "1 is the lowest"),
-    text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
-    stand_in=(pa.bool_(), "no model wrote the summary although one was asked"),
-)
-"""Ordered by node_id."""
-
-PIECES = _schema(
+PIECES = private(
     entity_id=pa.string(),
     part=pa.string(),  # "name" (canonical), "surface" (how it is shown), "type" or "description"
     text=pa.string(),
@@ -237,7 +205,7 @@ PIECES = _schema(
 )
 """What there is to be told of extracted entities, ordered by (entity_id, part, text); read by one stage alone."""
 
-RELATION_PIECES = _schema(
+RELATION_PIECES = private(
     source=pa.string(),  # entity_id
     target=pa.string(),  # entity_id
     part=pa.string(),  # "source", "target" (how that end is shown), "kind", "description" or, for lack of it, "wording"
@@ -247,13 +215,13 @@ RELATION_PIECES = _schema(
 )
 """The same of relations, ordered by (source, target, part, text); in the shard of the source."""
 
-CONSOLIDATED = _schema(
+CONSOLIDATED = private(
     made_of=pa.string(),  # of all that a description was made of: what has the same is not made again, 32 hex digits
     text=pa.string(),
 )
 """Descriptions that are more than pieces joined, ordered by made_of; read by the stage that makes them alone."""
 
-DESCRIBED = _table(
+DESCRIBED = published(
     "described/<entity shard>",
     "the entities that were extracted, with what all passages say of each",
     entity_id=pa.string(),
@@ -269,7 +237,7 @@ DESCRIBED = _table(
 )
 """The entities that were extracted, ordered by entity_id."""
 
-RELATED = _table(
+RELATED = published(
     "related/<entity shard>",
     "pairs of entities that a relation leads between, in the shard of the source",
     source=(pa.string(), "entity_id"),
@@ -282,7 +250,7 @@ RELATED = _table(
 )
 """Pairs of entities that a relation leads between, ordered by (source, target); in the shard of the source."""
 
-SAME_AS = _table(
+SAME_AS = published(
     "same_as",
     "entities whose names are nearly the same",
     entity_id=pa.string(),
@@ -292,145 +260,7 @@ SAME_AS = _table(
 )
 """Entities whose names are nearly the same, ordered by (entity_id, other_id)."""
 
-COMMUNITIES = _table(
-    "communities/<group>",
-    "the communities of community_tree, with their reports",
-    community_id=pa.string(),
-    level=(pa.int32(), "1 is the lowest"),
-    title=pa.string(),
-    text=(pa.string(), "the summary"),
-    findings=pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())])),
-    rating=(pa.float32(), "how much it matters, 0 to 10"),
-    rating_explanation=pa.string(),
-    members=(pa.int32(), "how many there are"),
-    tokens=(pa.int32(), "of the text that is embedded: title, line feed, text"),
-    digest=(pa.string(), "of that text"),
-    made_of=(pa.string(), "hash of all that the report is made of: what has the same is not made again"),
-    stand_in=(pa.bool_(), "no model wrote the report although one was asked"),
-)
-"""Ordered by community_id."""
-
-COMMUNITY_MEMBERS = _table(
-    "community_members/<group>",
-    "the members of communities",
-    community_id=pa.string(),
-    member_id=(pa.string(), "the id of an entity or, above the first level, of a community"),
-    member_digest=(pa.string(), "of the member's text"),
-    shard=(pa.string(), "where the member's text lies"),
-)
-"""Ordered by (community_id, member_id)."""
-
-COMMUNITY_RELATIONS = _schema(
-    community_id=pa.string(),  # of the first level: that of both ends
-    source=pa.string(),  # entity_id
-    target=pa.string(),  # entity_id
-    digest=pa.string(),  # of the description
-    shard=pa.string(),  # where the description lies
-)
-"""Ordered by (community_id, source, target); read by the stage that writes the reports alone."""
-
-COMMUNITY_SOURCES = _schema(
-    community_id=pa.string(),
-    source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
-)
-"""What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""
-
-HETERO_NODES = _table(
-    "heterograph/nodes",
-    "the nodes of the graph, by kind in this order, then by id; no two ids are alike",
-    node_id=pa.string(),
-    kind=(
-        pa.string(),
-        (
-            "`T`, a passage; `S`, a unit; `A`, an attribute; `H`, a high-level element; `R`, a relation; `N`, an "
-            "entity; `O`, an overview"
-        ),
-    ),
-)
-
-HETERO_EDGES = _table(
-    "heterograph/edges",
-    "the edges of the graph, by kind in this order, then by their ends in the order of nodes; "
-    "no two nodes are linked twice",
-    source=(pa.string(), "node_id"),
-    target=(pa.string(), "node_id"),
-    kind=(
-        pa.string(),
-        (
-            "`mention` (S to N), `source` (N to R), `target` (R to N), `same_as` (N, N), `attribute` (N to A), "
-            "`overview` (H to O), `text` (T to S), `match` (S or A to H), `near` (T, S, A, H), `subject` (S to N)"
-        ),
-    ),
-    weight=(pa.float32(), "1"),
-)
-
-HETERO_RELATIONS = _table(
-    "heterograph/relations",
-    "the relation nodes: relations of one wording between the same entities are one",
-    node_id=pa.string(),
-    source=(pa.string(), "entity_id"),
-    target=(pa.string(), "entity_id"),
-    text=(pa.string(), "the wording, read from source to target"),
-    said=(pa.string(), "the whole text: both ends as they are shown, with the wording between them"),
-)
-"""Ordered by node_id."""
-
-HETERO_ATTRIBUTES = _table(
-    "attributes/<entity shard>",
-    "what is written of important entities, for heterograph",
-    attribute_id=pa.string(),
-    entity_id=pa.string(),
-    text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
-    made_of=(pa.string(), "hash of all that the attribute is made of: what has the same is not made again"),
-    stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
-)
-"""Ordered by attribute_id."""
-
-HETERO_ELEMENTS = _table(
-    "elements/<group>",
-    "the high-level elements of heterograph, with their overviews",
-    element_id=pa.string(),
-    overview_id=pa.string(),
-    community_id=pa.string(),
-    title=(pa.string(), "the overview"),
-    text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
-    made_of=(pa.string(), "hash of all that the elements of the community are made of"),
-    stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
-)
-"""High-level elements with their overviews, ordered by element_id."""
-
-HETERO_COMMUNITIES = _schema(node_id=pa.string(), community_id=pa.string())
-"""Ordered by node_id."""
-
-HETERO_READ = _schema(
-    owner=pa.string(),  # entity_id, or community_id
-    node_id=pa.string(),
-    kind=pa.string(),  # of the node
-    digest=pa.string(),  # of the node's text: see tasks.stages.embed.embed.row_key, 32 hex digits
-    text=pa.string(),
-)
-"""The nodes that a text is made of, ordered by owner, then by kind in the order of KINDS and node_id."""
-
-HETERO_MADE = _schema(
-    owner=pa.string(),
-    shown=pa.string(),  # an entity's name, or the names that stand in most texts of a community
-    made_of=pa.string(),  # of all that is read for it: what has the same is not made again
-    nodes=pa.int32(),  # that are read
-    tokens=pa.int64(),  # of their texts
-)
-"""Ordered by owner."""
-
-HETERO_SOURCES = _schema(
-    owner=pa.string(),
-    source_id=pa.string(),  # of a passage, or the `made_of` of an attribute that a model was asked for
-)
-"""What a text is about, ordered by (owner, source_id); read by the stages that ask a model for it alone."""
-
-QUARANTINE = _schema(
+QUARANTINE = private(
     nullable=("line", "document_id"),
     file=pa.string(),  # the corpus file
     line=pa.int64(),  # 1 is the first; a row number for Parquet; null for a whole file

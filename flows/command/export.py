@@ -24,7 +24,7 @@ __all__ = ["command"]
     help="Write the six Parquet tables of GraphRAG 3 instead; needs the community tree.",
 )
 @click.option(
-    "--graphml", is_flag=True, help="Write GraphML instead: the entities with their relations, and the heterograph."
+    "--graphml", is_flag=True, help="Write GraphML instead: the entities with their relations, and graphs of families."
 )
 @common
 def command(options: Options, arguments: tuple[str, ...], alias: str | None, tables: str | None, graphml: bool) -> None:
@@ -40,8 +40,8 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None, tab
 
     `--tables graphrag` writes the tables that tools for GraphRAG read: documents, text_units, entities, relationships,
     communities and community_reports, in its columns. `--graphml` writes files for Gephi and similar tools:
-    `graph.graphml` if entities are described, with any communities, and `heterograph.graphml` if the snapshot holds
-    that family. indexmill itself opens none of these.
+    `graph.graphml` if entities are described, with any communities, and a file for each family of the snapshot that
+    is a graph of its own kind. indexmill itself opens none of these.
     """
     if len(arguments) > 2 or (alias is not None and len(arguments) > 1):
         raise click.UsageError("give a version and a folder, `indexmill export 7 DIR`, or --alias and a folder")

@@ -17,19 +17,7 @@ from indexmill.models.embedder import HashEmbedder
 from indexmill.store.canonical import canonical_json
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration, LlmSettings
-from schemas.tables import (
-    COMMUNITY_MEMBERS,
-    COMMUNITY_SOURCES,
-    DESCRIBED,
-    ENTITIES,
-    HETERO_MADE,
-    HETERO_READ,
-    HETERO_SOURCES,
-    LSH_SEGMENTS,
-    LSH_SUMMARIES,
-    PIECES,
-    RELATION_PIECES,
-)
+from schemas.tables import DESCRIBED, ENTITIES, PIECES, RELATION_PIECES
 from storage import ledger
 from storage.arrays import put_pack
 from storage.folder import FolderStore, init_store
@@ -40,9 +28,12 @@ from tasks.core.estimate import LlmUse
 from tasks.core.stage import Part, PartResult, Settings, Stage
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.community_tree import reports
+from tasks.families.community_tree.tables import COMMUNITY_MEMBERS, COMMUNITY_SOURCES
 from tasks.families.heterograph import attributes, elements
+from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tasks.families.heterograph.writing import TextSettings
 from tasks.families.lsh_tree import summaries, vectors
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.llm.answers import BadAnswer, checked
 from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota

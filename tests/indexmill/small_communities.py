@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from indexmill.store.canonical import content_id, digest_of
 from indexmill.store.manifest import Family
 from indexmill.text.names import NameIndex, canonical_name, entity_id
-from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, RELATED
+from schemas.tables import DESCRIBED, RELATED
 from tasks.families.community_tree.chnsw import Level, build_chnsw
+from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tests.indexmill.small_snapshot import EMBEDDER, Layout, SnapshotWriter, halves, sparse_of
 
 __all__ = ["Group", "Related", "Thing", "write_communities", "write_described"]

@@ -19,17 +19,7 @@ from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.store.canonical import digest_of
 from indexmill.store.manifest import Family
 from indexmill.text.names import NameIndex, canonical_name, entity_id
-from schemas.tables import (
-    ENTITIES,
-    HETERO_ATTRIBUTES,
-    HETERO_EDGES,
-    HETERO_ELEMENTS,
-    HETERO_NODES,
-    HETERO_RELATIONS,
-    RELATIONS,
-    UNIT_ENTITIES,
-    UNITS,
-)
+from schemas.tables import ENTITIES, RELATIONS, UNIT_ENTITIES, UNITS
 from tasks.core.shards import estimate_tokens
 from tasks.families.heterograph.graph import (
     ENDS,
@@ -45,6 +35,13 @@ from tasks.families.heterograph.graph import (
 )
 from tasks.families.heterograph.names import name_words
 from tasks.families.heterograph.support import support
+from tasks.families.heterograph.tables import (
+    HETERO_ATTRIBUTES,
+    HETERO_EDGES,
+    HETERO_ELEMENTS,
+    HETERO_NODES,
+    HETERO_RELATIONS,
+)
 from tasks.families.heterograph.texts import relation_table
 from tasks.families.heterograph.vector_edges import near_pairs
 from tasks.stages.extract.tables import Entity, Extraction, Unit, tables_of

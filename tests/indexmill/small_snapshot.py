@@ -23,13 +23,14 @@ from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, 
 from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
 from indexmill.text.names import NameIndex, canonical_name, entity_id
-from schemas.tables import DOCUMENTS, ENTITIES, LSH_SUMMARIES, PASSAGES, SENTENCES
+from schemas.tables import DOCUMENTS, ENTITIES, PASSAGES, SENTENCES
 from storage.folder import FolderStore, init_store
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
 from storage.tables import read_table, table_bytes
 from tasks.families.bm25.postings import postings
+from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.resolve.mention_links import Mentioned
 
 EMBEDDER = HashEmbedder()

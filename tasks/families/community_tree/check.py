@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.community_tree.schema import INDEX, TREE
-from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.stage import Input, Part
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.reports import community_text
+from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.write.check import check_written
 

@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.store.pack_schema import Array, PackSchema
-from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
+from schemas.tables import DESCRIBED, RELATED, SAME_AS
 from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
 from tasks.core.communities.clusters import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.groups import id_bytes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.families.community_tree.tables import COMMUNITIES
 from tasks.stages.embed.embed import TEXT_VECTORS
 
 __all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "level_label", "nodes_below"]

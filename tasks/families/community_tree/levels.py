@@ -19,22 +19,13 @@ import polars as pl
 import pyarrow as pa
 
 from indexmill.errors import IndexmillError
-from schemas.tables import (
-    COMMUNITIES,
-    COMMUNITY_MEMBERS,
-    COMMUNITY_RELATIONS,
-    COMMUNITY_SOURCES,
-    DESCRIBED,
-    EXTRACTED,
-    PIECES,
-    RELATED,
-    conform,
-)
+from schemas.tables import DESCRIBED, EXTRACTED, PIECES, RELATED, conform
 from tasks.core.communities.clusters import CLUSTERS, Clusters
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.groups import assigned, expected_groups, expected_rows, hex_ids
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below
+from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 
 __all__ = ["STAGE", "LevelSettings", "estimate"]
 

@@ -14,19 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.config import Configuration
-from schemas.tables import (
-    COMMUNITIES,
-    COMMUNITY_MEMBERS,
-    COMMUNITY_RELATIONS,
-    COMMUNITY_SOURCES,
-    DESCRIBED,
-    RELATED,
-)
+from schemas.tables import DESCRIBED, RELATED
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
+from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.consolidate import entity_text

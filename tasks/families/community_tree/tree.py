@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from indexmill.families.community_tree.schema import INDEX, TREE
 from indexmill.retrieve.matrices import pointers
-from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
+from schemas.tables import DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.layers import TreeRows, labels_of_layer, tables_of_layer
@@ -25,6 +25,7 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import LinkSettings
+from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.resolve import entity_keys
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from schemas.config import Configuration
-from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
+from tasks.families.heterograph.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
 from tasks.llm.prompts import Prompt

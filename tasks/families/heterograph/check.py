@@ -17,22 +17,20 @@ from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VEC
 from indexmill.families.heterograph.search import KINDS
 from indexmill.retrieve.matrices import Sparse
 from indexmill.text.names import NameIndex
-from schemas.tables import (
-    ENTITIES,
-    HETERO_ATTRIBUTES,
-    HETERO_EDGES,
-    HETERO_ELEMENTS,
-    HETERO_NODES,
-    HETERO_RELATIONS,
-    PASSAGES,
-    UNITS,
-)
+from schemas.tables import ENTITIES, PASSAGES, UNITS
 from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.groups import bits_of
 from tasks.core.stage import Input, Part
 from tasks.families.heterograph.graph import ENDS, TypedGraph, graph_of_tables, node_id
 from tasks.families.heterograph.index import TABLES
 from tasks.families.heterograph.support import faults
+from tasks.families.heterograph.tables import (
+    HETERO_ATTRIBUTES,
+    HETERO_EDGES,
+    HETERO_ELEMENTS,
+    HETERO_NODES,
+    HETERO_RELATIONS,
+)
 from tasks.stages.write.check import check_text_vectors
 
 __all__ = [

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.errors import CorruptBlob
-from schemas.tables import HETERO_COMMUNITIES, conform
+from schemas.tables import conform
 from storage.lineage import LineageEntry
 from storage.tables import read_table
 from tasks.core.communities.clusters import Clusters, start_of
@@ -34,6 +34,7 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.core.warm_start import START, start_inputs, start_pack
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
+from tasks.families.heterograph.tables import HETERO_COMMUNITIES
 
 __all__ = [
     "STAGE",

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from indexmill.families.heterograph.search import KINDS
 from indexmill.store.pack_schema import Array, PackSchema
-from schemas.tables import HETERO_ATTRIBUTES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
+from schemas.tables import RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.families.heterograph.graph import ENDS, TypedGraph, attributes, decomposed, graph_of
+from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 
 __all__ = ["GRAPH", "STAGE", "graph_of_pack", "graph_pack"]
 

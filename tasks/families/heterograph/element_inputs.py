@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.groups import assigned, expected_groups, expected_rows
 from tasks.core.request_estimate import holding
@@ -26,6 +25,7 @@ from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.reading import about_communities, made_of
 from tasks.families.heterograph.sources import named, titles
+from tasks.families.heterograph.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
 from tasks.families.heterograph.text_inputs import (
     CORPUS,
     Corpus,

@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 
 from indexmill.families.heterograph.search import KINDS
 from indexmill.retrieve.matrices import Sparse
-from schemas.tables import HETERO_EDGES, HETERO_NODES, conform
+from schemas.tables import conform
+from tasks.families.heterograph.tables import HETERO_EDGES, HETERO_NODES
 
 __all__ = [
     "ENDS",

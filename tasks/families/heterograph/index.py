@@ -23,22 +23,7 @@ from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VEC
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.text.names import NameIndex, canonical_name
-from schemas.tables import (
-    ENTITIES,
-    HETERO_ATTRIBUTES,
-    HETERO_COMMUNITIES,
-    HETERO_EDGES,
-    HETERO_ELEMENTS,
-    HETERO_NODES,
-    HETERO_READ,
-    HETERO_RELATIONS,
-    MENTIONS,
-    PASSAGES,
-    RELATIONS,
-    SAME_AS,
-    UNIT_ENTITIES,
-    UNITS,
-)
+from schemas.tables import ENTITIES, MENTIONS, PASSAGES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.communities.graph import Floats
 from tasks.core.shards import estimate_tokens
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
@@ -58,6 +43,15 @@ from tasks.families.heterograph.graph import (
 )
 from tasks.families.heterograph.names import name_words
 from tasks.families.heterograph.support import support
+from tasks.families.heterograph.tables import (
+    HETERO_ATTRIBUTES,
+    HETERO_COMMUNITIES,
+    HETERO_EDGES,
+    HETERO_ELEMENTS,
+    HETERO_NODES,
+    HETERO_READ,
+    HETERO_RELATIONS,
+)
 from tasks.families.heterograph.texts import relation_table
 from tasks.families.heterograph.vector_edges import clusters_of, matched, near_pairs
 

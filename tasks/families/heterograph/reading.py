@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from indexmill.families.heterograph.search import KINDS
 from indexmill.store.canonical import canonical_json
-from schemas.tables import HETERO_MADE, HETERO_READ, conform
+from schemas.tables import conform
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.importance import stable_order
+from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ
 
 __all__ = ["Read", "about_communities", "about_entities", "capped", "first_of", "made_of", "reads", "rows_of"]
 

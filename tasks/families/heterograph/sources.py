@@ -16,9 +16,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import HETERO_SOURCES, conform
+from schemas.tables import conform
 from tasks.families.heterograph.graph import TypedGraph, relation_ids
 from tasks.families.heterograph.reading import rows_of
+from tasks.families.heterograph.tables import HETERO_SOURCES
 
 __all__ = ["about", "named", "passages_of", "passages_that_show", "sources_of", "titles"]
 

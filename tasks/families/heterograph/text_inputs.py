@@ -14,21 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import (
-    ENTITIES,
-    EXTRACTED,
-    HETERO_MADE,
-    HETERO_READ,
-    HETERO_SOURCES,
-    MENTIONS,
-    RELATIONS,
-    UNITS,
-    conform,
-)
+from schemas.tables import ENTITIES, EXTRACTED, MENTIONS, RELATIONS, UNITS, conform
 from tasks.core.stage import Input, Output, Part, Settings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
 from tasks.families.heterograph.sources import about
+from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tasks.families.heterograph.texts import digested, relation_table
 
 __all__ = ["CORPUS", "Corpus", "ReadingSettings", "grouped", "outputs_of", "read_nodes", "tables_of"]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import HETERO_RELATIONS, conform
+from schemas.tables import conform
 from tasks.core.shards import estimate_tokens
+from tasks.families.heterograph.tables import HETERO_RELATIONS
 from tasks.stages.embed.embed import row_key
 
 __all__ = ["digested", "lines", "relation_table", "relation_text", "sentence"]

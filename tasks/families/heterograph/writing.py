@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.tables import HETERO_SOURCES
 from tasks.core.encoder import EncoderSettings
 from tasks.families.heterograph.reading import Read, reads
+from tasks.families.heterograph.tables import HETERO_SOURCES
 from tasks.stages.write.text_writer import T
 from tasks.stages.write.written_rows import SourcedRows, SourcedSettings
 

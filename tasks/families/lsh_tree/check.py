@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS, TREE
-from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.stage import Input, Part
 from tasks.families.lsh_tree.segments import LETTERS
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.stages.write.check import check_written
 
 __all__ = ["CHECKS", "check_summaries", "check_tree", "check_whole"]

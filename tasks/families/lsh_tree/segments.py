@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import Array, PackSchema
-from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
+from schemas.tables import PASSAGES, conform
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.groups import assigned, expected_groups, expected_rows
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
@@ -29,8 +29,9 @@ from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import centres
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
+from tasks.families.lsh_tree.texts import texts_of
 from tasks.stages.embed.embed import row_key
-from tasks.stages.split.node_texts import texts_of
 
 __all__ = [
     "CODES",
@@ -97,7 +98,7 @@ class Gathered:
 class SegmentSettings(Settings):
     """smallest, largest: nodes of a segment. group: segments of a group at most. summariser: what writes summaries.
 
-    texts: where the texts of the nodes lie (`tasks.stages.split.node_texts`).
+    texts: where the texts of the nodes lie (`tasks.families.lsh_tree.texts`).
     """
 
     smallest: int

@@ -20,7 +20,7 @@ from tasks.stages.write.text_writer import worker_settings
 __all__ = ["make_axes", "make_tree", "make_vectors"]
 
 Texts = Mapping[str, Mapping[str, str]]
-"""Where texts lie, by shard or group: see `tasks.stages.split.node_texts`."""
+"""Where texts lie, by shard or group: see `tasks.families.lsh_tree.texts`."""
 
 
 def make_axes(run: Run) -> None:

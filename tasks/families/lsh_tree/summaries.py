@@ -15,14 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.config import Configuration
-from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
+from schemas.tables import PASSAGES
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
+from tasks.families.lsh_tree.texts import texts_of
 from tasks.llm.prompts import Prompt
-from tasks.stages.split.node_texts import texts_of
 from tasks.stages.write.summarise import fingerprint, most_output, plain, text_schema
 from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
@@ -39,7 +40,7 @@ WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configurat
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySettings(WriterSettings):
-    """texts: where the texts of the children lie (`tasks.stages.split.node_texts`). largest: nodes of a segment at
+    """texts: where the texts of the children lie (`tasks.families.lsh_tree.texts`). largest: nodes of a segment at
     most. groups: of the layer, how many."""
 
     layer: int

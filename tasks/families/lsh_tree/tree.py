@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import TREE
 from indexmill.retrieve.shared_schema import VECTORS
-from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
+from schemas.tables import PASSAGES
 from tasks.core.layers import TreeRows, tables_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.segments import CODES, LETTERS, PLACES, Gathered, layer_label, planes_of
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
 
 __all__ = ["STAGE", "TreeSettings", "counts"]
 

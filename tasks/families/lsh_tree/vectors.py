@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
-from schemas.tables import LSH_SUMMARIES
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.embed.embed import Vectors
 from tasks.stages.write.written_rows import text_vectors
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tasks.registry  # noqa: F401 - declares the tables of families
 from indexmill.retrieve.schemas import PACKS
 from indexmill.store.pack_checks import check_arrays
 from indexmill.store.pack_schema import (

@@ -7,18 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tasks.registry  # noqa: F401 - declares the tables of families
 from indexmill.errors import CorruptBlob
 from indexmill.store.manifest import Artifact, describe_table
 from indexmill.store.tables import COLUMN_TYPES, NULLABLE, ROWS_PER_GROUP, read_table, row_groups
-from schemas import tables
+from schemas.tables import TABLES
 from storage.tables import table_bytes
-
-PUBLISHED = (
-    *("DOCUMENTS", "PASSAGES", "SENTENCES", "MENTIONS", "UNITS", "UNIT_ENTITIES", "EXTRACTED", "RELATIONS", "ENTITIES"),
-    *("SURFACES", "DESCRIBED", "RELATED", "SAME_AS", "LSH_SUMMARIES", "COMMUNITIES", "COMMUNITY_MEMBERS"),
-    *("HETERO_NODES", "HETERO_EDGES", "HETERO_RELATIONS", "HETERO_ATTRIBUTES", "HETERO_ELEMENTS"),
-)
-"""The tables that a snapshot holds."""
 
 KINDS = {"integer": pa.types.is_integer, "float": pa.types.is_floating, "bool": pa.types.is_boolean}
 
@@ -43,8 +37,8 @@ def text_table(**columns: list[str]) -> pa.Table:
 
 
 def test_the_reader_knows_the_columns_that_are_written() -> None:
-    for name in PUBLISHED:
-        for field in getattr(tables, name):
+    for table in TABLES.values():
+        for field in table.schema:
             kind = COLUMN_TYPES.get(field.name, "text")
             assert KINDS.get(kind, pa.types.is_string if kind == "text" else pa.types.is_list)(field.type), field
             assert field.name in NULLABLE or not field.nullable

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from indexmill.families.incipits.schema import INCIPITS, WORDS
+from indexmill.families.incipits.schema import WORDS
+from tasks.families.incipits.tables import INCIPITS
 
 from tasks.core.checks import Check, refuse_if
 from tasks.core.stage import Input, Part

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from indexmill.families.incipits.schema import FIRST_KEYS, INCIPITS
+from indexmill.families.incipits.schema import FIRST_KEYS
+from tasks.families.incipits.tables import INCIPITS
 
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import PASSAGES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import Fusion, Option, ReaderFamily, View
+from indexmill.retrieve.family import Fusion, Option, ReaderFamily, View
 
 __all__ = ["FAMILY"]
 
@@ -14,9 +14,9 @@ FAMILY = ReaderFamily(
     artifacts=("incipits/words", "incipit_texts"),
     fusion=Fusion(weight=0.5, place=6),
     options=(Option("rarity", "How much rare first words count.", least=0, most=1, whole=False),),
-    said="--method incipits finds passages by their first words.",
+    query_help="--method incipits finds passages by their first words.",
     view=View(
-        "--incipits", "indexmill.families.incipits.show", help="List first words.", said="With --incipits, them."
+        "--incipits", "indexmill.families.incipits.show", help="List first words.", show_help="With --incipits, them."
     ),
     tables={"incipit_texts": "passage_id"},
     graphs={"incipits": "indexmill.families.incipits.graphml:incipits"},

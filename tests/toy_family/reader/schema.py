@@ -1,16 +1,10 @@
-"""The table and the packs of the family incipits."""
+"""The packs of the family incipits."""
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from indexmill.store.pack_schema import Array, PackSchema, keys
 
-__all__ = ["FIRST_KEYS", "INCIPITS", "PACKS", "WORDS"]
-
-INCIPITS = pa.schema(
-    [pa.field("passage_id", pa.string(), nullable=False), pa.field("incipit", pa.string(), nullable=False)]
-)
+__all__ = ["FIRST_KEYS", "PACKS", "WORDS"]
 
 FIRST_KEYS = PackSchema("a shard's first words", {"keys": keys("words", "of each passage, all together")})
 

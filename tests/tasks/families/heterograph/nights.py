@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from indexmill.store.packs import open_pack
 from schemas.config import LlmSettings
-from schemas.tables import HETERO_ATTRIBUTES, SAME_AS
+from schemas.tables import SAME_AS
 from storage.folder import FolderStore
 from storage.lineage import LineageEntry
 from storage.protocol import Store
@@ -24,6 +24,7 @@ from tasks.families.heterograph import community_graph as hetero_graph
 from tasks.families.heterograph import element_inputs as hetero_elements_read
 from tasks.families.heterograph import elements
 from tasks.families.heterograph.graph import node_id
+from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 from tasks.families.heterograph.writing import TextSettings
 from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
-from schemas.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES, SAME_AS
+from schemas.tables import SAME_AS
 from storage.folder import FolderStore
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range
 from tasks.families.heterograph import text_inputs
 from tasks.families.heterograph.attribute_inputs import STAGE, estimate, read_about
 from tasks.families.heterograph.importance import important
+from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, put_corpus, unit
 from tests.tasks.making import WHOLE, Parts, PartSpec

@@ -10,12 +10,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from schemas.config import LlmSettings
-from schemas.tables import HETERO_MADE, HETERO_READ
 from storage.folder import FolderStore, init_store
 from storage.receipts import Receipt
 from storage.tables import read_table
 from tasks.families.heterograph import attribute_inputs as hetero_first
 from tasks.families.heterograph.attributes import STAGE, WRITER
+from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tasks.families.heterograph.writing import TextSettings
 from tests.storage.quick import quick_folder

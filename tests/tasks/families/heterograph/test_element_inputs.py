@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from schemas.config import LlmSettings
-from schemas.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from storage.folder import FolderStore, init_store
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range, Rows
 from tasks.core.part_runner import WHOLE
 from tasks.families.heterograph.element_inputs import STAGE, estimate
 from tasks.families.heterograph.graph import node_id
+from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tests.tasks.families.heterograph.graphs import ids
 from tests.tasks.families.heterograph.nights import READING, Night, attribute_rows
 from tests.tasks.families.heterograph.towns import PEOPLE, TOWNS, names_of, towns

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from schemas.config import LlmSettings
-from schemas.tables import HETERO_ATTRIBUTES
 from storage.folder import FolderStore, init_store
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.families.heterograph.elements import STAGE, estimate
+from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 from tests.llm_server import CANARY, LlmServer
 from tests.tasks.families.heterograph.graphs import ids
 from tests.tasks.families.heterograph.nights import Night, attribute_rows

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.tables import HETERO_SOURCES
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of, node_id
 from tasks.families.heterograph.sources import named, passages_of, passages_that_show, sources_of, titles
+from tasks.families.heterograph.tables import HETERO_SOURCES
 from tests.tasks.families.heterograph.graphs import attribute_table, ids, prize
 
 

@@ -13,12 +13,12 @@ from indexmill.models.embedder import HashEmbedder
 from indexmill.retrieve.grid import SCALE
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
-from schemas.tables import LSH_SEGMENTS
 from storage import lineage
 from storage.tables import read_table
 from tasks.families.lsh_tree.axes import AXES, principal_axes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import node_id
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS
 from tasks.families.lsh_tree.topics import TOPICS
 from tasks.stages.embed.embed import row_key
 from tests.corpora import documents

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES, PLAIN
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from storage.overlay import open_any
 from storage.tables import read_table
 from tasks.core.stage import Part
+from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import embedded_text
 

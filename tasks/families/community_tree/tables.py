@@ -1,0 +1,52 @@
+"""The tables of the family community_tree."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.tables import private, published
+
+__all__ = ["COMMUNITIES", "COMMUNITY_MEMBERS", "COMMUNITY_RELATIONS", "COMMUNITY_SOURCES"]
+
+COMMUNITIES = published(
+    "communities/<group>",
+    "the communities of community_tree, with their reports",
+    community_id=pa.string(),
+    level=(pa.int32(), "1 is the lowest"),
+    title=pa.string(),
+    text=(pa.string(), "the summary"),
+    findings=pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())])),
+    rating=(pa.float32(), "how much it matters, 0 to 10"),
+    rating_explanation=pa.string(),
+    members=(pa.int32(), "how many there are"),
+    tokens=(pa.int32(), "of the text that is embedded: title, line feed, text"),
+    digest=(pa.string(), "of that text"),
+    made_of=(pa.string(), "hash of all that the report is made of: what has the same is not made again"),
+    stand_in=(pa.bool_(), "no model wrote the report although one was asked"),
+)
+"""Ordered by community_id."""
+
+COMMUNITY_MEMBERS = published(
+    "community_members/<group>",
+    "the members of communities",
+    community_id=pa.string(),
+    member_id=(pa.string(), "the id of an entity or, above the first level, of a community"),
+    member_digest=(pa.string(), "of the member's text"),
+    shard=(pa.string(), "where the member's text lies"),
+)
+"""Ordered by (community_id, member_id)."""
+
+COMMUNITY_RELATIONS = private(
+    community_id=pa.string(),  # of the first level: that of both ends
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id
+    digest=pa.string(),  # of the description
+    shard=pa.string(),  # where the description lies
+)
+"""Ordered by (community_id, source, target); read by the stage that writes the reports alone."""
+
+COMMUNITY_SOURCES = private(
+    community_id=pa.string(),
+    source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
+)
+"""What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""

@@ -1,0 +1,114 @@
+"""The tables of the family heterograph."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.tables import private, published
+
+__all__ = [
+    "HETERO_ATTRIBUTES",
+    "HETERO_COMMUNITIES",
+    "HETERO_EDGES",
+    "HETERO_ELEMENTS",
+    "HETERO_MADE",
+    "HETERO_NODES",
+    "HETERO_READ",
+    "HETERO_RELATIONS",
+    "HETERO_SOURCES",
+]
+
+HETERO_NODES = published(
+    "heterograph/nodes",
+    "the nodes of the graph, by kind in this order, then by id; no two ids are alike",
+    node_id=pa.string(),
+    kind=(
+        pa.string(),
+        (
+            "`T`, a passage; `S`, a unit; `A`, an attribute; `H`, a high-level element; `R`, a relation; `N`, an "
+            "entity; `O`, an overview"
+        ),
+    ),
+)
+
+HETERO_EDGES = published(
+    "heterograph/edges",
+    "the edges of the graph, by kind in this order, then by their ends in the order of nodes; "
+    "no two nodes are linked twice",
+    source=(pa.string(), "node_id"),
+    target=(pa.string(), "node_id"),
+    kind=(
+        pa.string(),
+        (
+            "`mention` (S to N), `source` (N to R), `target` (R to N), `same_as` (N, N), `attribute` (N to A), "
+            "`overview` (H to O), `text` (T to S), `match` (S or A to H), `near` (T, S, A, H), `subject` (S to N)"
+        ),
+    ),
+    weight=(pa.float32(), "1"),
+)
+
+HETERO_RELATIONS = published(
+    "heterograph/relations",
+    "the relation nodes: relations of one wording between the same entities are one",
+    node_id=pa.string(),
+    source=(pa.string(), "entity_id"),
+    target=(pa.string(), "entity_id"),
+    text=(pa.string(), "the wording, read from source to target"),
+    said=(pa.string(), "the whole text: both ends as they are shown, with the wording between them"),
+)
+"""Ordered by node_id."""
+
+HETERO_ATTRIBUTES = published(
+    "attributes/<entity shard>",
+    "what is written of important entities, for heterograph",
+    attribute_id=pa.string(),
+    entity_id=pa.string(),
+    text=pa.string(),
+    tokens=(pa.int32(), "of the text, special tokens included"),
+    digest=(pa.string(), "of the text"),
+    made_of=(pa.string(), "hash of all that the attribute is made of: what has the same is not made again"),
+    stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
+)
+"""Ordered by attribute_id."""
+
+HETERO_ELEMENTS = published(
+    "elements/<group>",
+    "the high-level elements of heterograph, with their overviews",
+    element_id=pa.string(),
+    overview_id=pa.string(),
+    community_id=pa.string(),
+    title=(pa.string(), "the overview"),
+    text=pa.string(),
+    tokens=(pa.int32(), "of the text, special tokens included"),
+    digest=(pa.string(), "of the text"),
+    made_of=(pa.string(), "hash of all that the elements of the community are made of"),
+    stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
+)
+"""High-level elements with their overviews, ordered by element_id."""
+
+HETERO_COMMUNITIES = private(node_id=pa.string(), community_id=pa.string())
+"""Ordered by node_id."""
+
+HETERO_READ = private(
+    owner=pa.string(),  # entity_id, or community_id
+    node_id=pa.string(),
+    kind=pa.string(),  # of the node
+    digest=pa.string(),  # of the node's text: see tasks.stages.embed.embed.row_key, 32 hex digits
+    text=pa.string(),
+)
+"""The nodes that a text is made of, ordered by owner, then by kind in the order of KINDS and node_id."""
+
+HETERO_MADE = private(
+    owner=pa.string(),
+    shown=pa.string(),  # an entity's name, or the names that stand in most texts of a community
+    made_of=pa.string(),  # of all that is read for it: what has the same is not made again
+    nodes=pa.int32(),  # that are read
+    tokens=pa.int64(),  # of their texts
+)
+"""Ordered by owner."""
+
+HETERO_SOURCES = private(
+    owner=pa.string(),
+    source_id=pa.string(),  # of a passage, or the `made_of` of an attribute that a model was asked for
+)
+"""What a text is about, ordered by (owner, source_id); read by the stages that ask a model for it alone."""
