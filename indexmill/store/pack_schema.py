@@ -163,7 +163,7 @@ def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
 
 
 def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
-    """The schema of an artifact among those by pattern, such as ``bm25/<shard>``; None where nothing declares it."""
+    """The schema of an artifact among those by pattern, such as ``vectors/<shard>``; None where nothing declares it."""
     if name in packs:
         return packs[name]
     folder = name.partition("/")[0] + "/<"
