@@ -18,6 +18,7 @@ __all__ = [
     "Sparse",
     "TooManyLinks",
     "both_ways",
+    "pointers",
     "rarity",
 ]
 
