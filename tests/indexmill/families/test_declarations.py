@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 import indexmill
-from indexmill.diff import compare
-from indexmill.errors import FamilyNotFound
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking
+import tasks.registry  # noqa: F401 - declares the tables of families
+from indexmill.retrieve.base import PassageRetriever
 from indexmill.retrieve.family import ReaderFamily, load
-from indexmill.retrieve.registry import METHODS, families_of, provided
-from indexmill.store.manifest import Family
+from indexmill.retrieve.registry import METHODS
 from schemas.tables import TABLES
 from tests.indexmill.running import Run
 from tests.indexmill.small_communities import write_communities
 from tests.indexmill.small_heterograph import write_heterograph
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import SnapshotWriter
 from tests.paths import ROOT
-
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
 
 FOLDERS = sorted(path.parent for path in (ROOT / "indexmill" / "families").glob("*/family.py"))
 NAMED = [pytest.param(family, id=name) for name, family in METHODS.items()]
@@ -68,50 +61,6 @@ def test_the_registry_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-class FirstPassages(PassageRetriever):
-    """The first passages of the corpus, whatever the question."""
-
-    uses_vectors = False
-
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
-        rows = np.arange(min(k, len(self.passages)))
-        return (Ranking(rows, np.ones(len(rows))) for _ in asked.questions)
-
-
-def labels(artifacts: Artifacts) -> list[str]:
-    return [one.name for one in artifacts.shards("passages")]
-
-
-TOY = ReaderFamily(
-    name="toy",
-    retriever=f"{__name__}:FirstPassages",
-    parameters="indexmill.retrieve.base:NoParameters",
-    tables={"passages": "passage_id"},
-    provides={"labels": f"{__name__}:labels"},
-)
-
-
-def test_a_family_that_is_declared_is_retrieved_from_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = SnapshotWriter(tmp_path)
-    writer.shard("p0", WORLD["p0"])
-    writer.families["toy"] = Family()
-    writer.publish()
-    with indexmill.open(tmp_path) as snapshot:
-        assert "toy" not in snapshot.methods
-    monkeypatch.setitem(METHODS, "toy", TOY)
-    with indexmill.open(tmp_path) as snapshot:
-        assert snapshot.methods[-1] == families_of(snapshot.manifest)[-1].name == "toy"
-        (hit,) = snapshot.retrieve("any", method="toy", k=1)
-        assert hit.id == snapshot.table("passages")["passage_id"][0].as_py()
-        assert provided(snapshot, "labels") == ["passages/p0"]
-        assert provided(snapshot, "tables") is None
-        assert compare(snapshot, snapshot).rows["passages"] == (0, 0)
-        with pytest.raises(FamilyNotFound, match=r"has fused, .*, toy"):
-            snapshot.retriever("lsh_tree")
 
 
 @pytest.mark.parametrize(
