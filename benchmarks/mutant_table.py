@@ -579,7 +579,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "flows/operation.py",
-        "                lease.check()  # where the lease is lost, that is why\n",
+        "                lease.check()  # a lost lease is the cause\n",
         "                pass\n",
         ("tests/tasks/pipeline/test_build.py::test_a_run_that_lost_its_lease_stops_and_says_so",),
     ),
@@ -831,7 +831,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/refs.py",
-        "        check_there(store, version)  # it may have been removed at this moment: then the alias has to move again\n",
+        "        check_there(store, version)  # the version may have been removed meanwhile: then the alias has to move again\n",
         "        pass\n",
         ("tests/storage/test_refs.py::test_an_alias_that_moves_to_a_version_as_that_is_removed_says_so",),
     ),

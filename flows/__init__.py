@@ -1,1 +1,1 @@
-"""When and on which workers: Prefect flows, the Dask client, the pipeline's commands. No algorithm."""
+"""Scheduling and workers: Prefect flows, the Dask client, the pipeline's commands. No algorithm."""

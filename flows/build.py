@@ -1,7 +1,7 @@
 """A build as a Prefect flow. `index` is the program, from top to bottom; each step of it is a task run.
 
-Receipts in the store are the truth about what is done: Prefect neither caches nor keeps results. The parameters of a
-flow are names, fit to be shown; an open build cannot be one, and tasks reach it by closure.
+Receipts in the store record the finished work: Prefect neither caches nor keeps results. The parameters of a flow are
+names, fit to be shown; an open build cannot be one, and tasks reach it by closure.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from tasks.pipeline.build import Build
 __all__ = ["TaskRuns", "build_flow", "final_state", "index", "run_in_flow", "state_of"]
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
-"""The names of states, by the exit code that `indexmill build` has for the same end."""
+"""The names of states, by the exit code of `indexmill build` for the same end."""
 
 
 def index(order: Order) -> Outcome:
-    """Bring a store up to date with its corpus, in the flow run at hand. Raises what ended it before its commit."""
+    """Bring a store up to date with its corpus, in the current flow run. Raises any error before the commit."""
     order.progress = LoggingProgress(order.progress)
     with order.interrupt.installed(), order.open() as run, cancelled_by_prefect(order.interrupt):
         build = run.build
@@ -56,12 +56,12 @@ def index(order: Order) -> Outcome:
             try:
                 manifest = _manifest(order, run, executor)
             finally:
-                build.update_costs()  # while the scheduler is there that counts them
+                build.update_costs()  # while the scheduler that counts them exists
         return run.finish(manifest)  # its gates, then its commit
 
 
 def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
-    """Run the steps, again without the documents that one of them cannot take; the manifest of the rest."""
+    """Run the steps, and again without documents that a step cannot process; returns the manifest."""
     build = run.build
     while True:
         build.executor = executor()
@@ -77,7 +77,7 @@ def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> M
 
 
 class TaskRuns:
-    """The steps of a build as task runs, each as soon as those that it needs have ended."""
+    """The steps of a build as task runs, each started as soon as its inputs are finished."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
@@ -86,9 +86,9 @@ class TaskRuns:
         self._lock = threading.Lock()
 
     def together(self, title: str, steps: Sequence[Step]) -> None:
-        """Run some steps; raises what the first that failed raised.
+        """Run some steps; raises the error of the first that failed.
 
-        It stops the others, but not what they have asked a language model: that is paid for.
+        A failure stops the other steps, but not their pending calls to language models, which are paid for.
         """
         for step in steps:
             needs = [self._futures[need] for need in step.needs if need in self._futures]
@@ -109,7 +109,7 @@ class TaskRuns:
             persist_result=False,
             cache_policy=NO_CACHE,
             retries=1,
-            retry_condition_fn=_never,  # for a state that it could not retry Prefect logs an empty traceback
+            retry_condition_fn=_never,  # for a state that cannot be retried, Prefect logs an empty traceback
         )
         def drive() -> State[Any] | None:
             try:
@@ -142,7 +142,7 @@ def _never(*_: object) -> bool:
 def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
     """The executors of a run, one for each attempt at it.
 
-    Where its files are those of the last run, nothing is expected to be left to do: then workers start for the first
+    If the corpus files are those of the last run, there is probably nothing to do, so workers start only for the first
     call that needs one.
     """
     settings = order.configuration
@@ -162,9 +162,9 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
-    """The named state of a run, or of one of its steps, that an error has ended; None for what nobody foresaw.
+    """The named state of a run or step that an error has ended; None for an unexpected error.
 
-    build: whose disk may be full.
+    build: the build whose disk may be full.
     """
     if isinstance(error, OSError) and build is not None:
         error = DiskFull.of_any(error, build.store.scratch(build.run_id), temporary_folder()) or error
@@ -178,14 +178,14 @@ def state_of(error: BaseException, build: Build | None = None) -> State[Any] | N
 
 
 def final_state(order: Order) -> State[Any]:
-    """Carry out an order; returns the state that says how it ended. The run's page becomes an artifact."""
+    """Carry out an order; returns its final state. The run's page becomes an artifact."""
     try:
         order.outcome = outcome = index(order)
     except KeyboardInterrupt as error:
         order.failure = error
         if order.interrupt.cancelled:
             return Cancelled(message=f"interrupted by {error}: what was finished is kept, the next run goes on")
-        if str(error) == "SIGTERM":  # by which Prefect's worker cancels a run, and knows why
+        if str(error) == "SIGTERM":  # Prefect's worker cancels a run with it, and knows the reason
             raise TerminationSignal(signal.SIGTERM) from None
         raise
     except BaseException as error:
@@ -195,7 +195,7 @@ def final_state(order: Order) -> State[Any]:
             raise
         return state
     finally:
-        with contextlib.suppress(Exception):  # the run matters, not what is shown of it
+        with contextlib.suppress(Exception):  # a run must not fail because its page does
             create_markdown_artifact(run_page(order), key="indexmill-run", description="What a run made and reused")
     if not outcome.published:
         return Completed(name="Unchanged", message=f"version {outcome.version} is up to date")
@@ -217,9 +217,9 @@ def build_flow(run: str) -> State[Any]:
 
 
 def run_in_flow(order: Order) -> Outcome:
-    """Carry out an order of a command in a flow run; raises what ended it.
+    """Carry out an order of a command in a flow run; raises the error that ended it.
 
-    A server that is lost at the end takes nothing with it: then a warning says that it does not show how the run ended.
+    If the server is lost at the end, nothing else is: a warning says that the server does not show how the run ended.
     """
     token = _ORDER.set(order)
     named = build_flow.with_options(name="indexmill-backfill") if order.waves else build_flow

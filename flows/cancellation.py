@@ -19,7 +19,7 @@ _LOOK_SECONDS = 10.0
 
 @contextlib.contextmanager
 def cancelled_by_prefect(interrupt: Interrupt) -> Iterator[None]:
-    """Stop the stages within the block when the flow run at hand is cancelled on its server.
+    """Stop the stages within the block when the current flow run is cancelled on its server.
 
     Prefect sends a signal only to runs that a worker of a pool has started.
     """

@@ -1,4 +1,4 @@
-"""Publishing by hand what a gate refused: a person has looked at the candidate and wants it."""
+"""Publishing a candidate that a gate refused, after a person has approved it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Published", "publish_candidate"]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Where a candidate stands now. published: by this call, not by an earlier one."""
+    """The version of a published candidate. published: True if this call published it, not an earlier one."""
 
     published: bool
     version: int
@@ -31,7 +31,7 @@ class Published:
 
 
 def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
-    """Publish the candidate of a run as the version after the one it was built on; harmless when it is done already.
+    """Publish the candidate of a run as the version after the one it was built on; harmless if already done.
 
     Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run
     is at work or another version followed the one it was built on, CorruptBlob where a blob of it is missing.
@@ -73,7 +73,7 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
 
 
 def _follower(store: FolderStore, parent: int | None) -> tuple[int | None, Ref | None]:
-    """The version after a parent, if there is one yet, and its own parent; those withdrawn at once are passed over."""
+    """The parent of a candidate and the version after it, if any; versions withdrawn at once are skipped."""
     removed = refs.removals(store)
     while (number := (parent or 0) + 1) in removed and removed[number].reason == "incomplete":
         parent = number

@@ -67,10 +67,10 @@ def open_cluster(
 ) -> Iterator[Client]:
     """A client of a running scheduler, or of a private local cluster that ends with the block.
 
-    A private one talks by keys of its own. With a running one it is Dask's settings that say how to talk to it.
-    llm: the language model that stages may ask, whose key workers of a private cluster are then given.
+    A private cluster uses its own TLS keys; connections to a running one follow Dask's settings.
+    llm: the language model that stages may call; its key is passed to workers of a private cluster.
 
-    Raises BadInput where a worker does not see the store, or runs other code or libraries than this process.
+    Raises BadInput if a worker does not see the store, or runs other code or libraries than this process.
     """
     if address is None:
         with (
@@ -78,7 +78,7 @@ def open_cluster(
             _private_settings(scratch),
             _private_environment(llm),
             _start_cluster(workers or os.cpu_count() or 1, llm) as cluster,
-            _closing(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
+            _closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
         ):
             yield client
         return
@@ -112,9 +112,9 @@ def _private_settings(scratch: Path) -> Iterator[None]:
 
 @contextmanager
 def _private_environment(llm: LlmSettings | None) -> Iterator[None]:
-    """Let processes be started without secrets, which `os.environ` keeps; a nanny may start a worker at any time.
+    """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
 
-    Dask leaves in `os.environ` what a worker is to start with: it is as before after the block.
+    Dask leaves the variables for workers in `os.environ`, which is restored after the block.
     """
     before = dict(os.environ)
     secrets = {name: before[name] for name in secret_variables(llm)}
@@ -131,7 +131,7 @@ def _private_environment(llm: LlmSettings | None) -> Iterator[None]:
 
 @contextmanager
 def _closing(client: Client) -> Iterator[Client]:
-    """A client that is closed, in a bounded time, also where its scheduler no longer answers."""
+    """A client that is closed at the end in bounded time, even if its scheduler no longer answers."""
     try:
         yield client
     finally:
@@ -142,8 +142,8 @@ def _closing(client: Client) -> Iterator[Client]:
 def _start_cluster(count: int, llm: LlmSettings | None = None) -> LocalCluster:
     """A cluster that has started.
 
-    It starts in a thread of its own, which no signal interrupts: half a cluster goes on starting, in folders that
-    nobody removes. Where this thread is interrupted meanwhile, the cluster is closed once it is there.
+    It starts in a separate thread, which no signal interrupts: a half-started cluster would leave folders behind. If
+    this thread is interrupted meanwhile, the cluster is closed once it has started.
     """
     start: concurrent.futures.Future[LocalCluster] = concurrent.futures.Future()
 
@@ -164,14 +164,14 @@ def _start_cluster(count: int, llm: LlmSettings | None = None) -> LocalCluster:
         _run_in_thread("start-cluster", local_cluster, start)
         return start.result()
     except KeyboardInterrupt:
-        if not start.cancel():  # it has begun
+        if not start.cancel():  # the start cannot be cancelled
             with contextlib.suppress(Exception):  # it failed, or never ends: the run is interrupted all the same
                 start.result(_START).close()
         raise
 
 
 def _run_in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.Future[_T]) -> None:
-    """Set a future to what a function returns or raises in a daemon thread, unless it is cancelled before."""
+    """Run a function in a daemon thread and set a future to its result or exception, unless cancelled before."""
 
     def run() -> None:
         if not future.set_running_or_notify_cancel():
@@ -185,7 +185,7 @@ def _run_in_thread(name: str, function: Callable[[], _T], future: concurrent.fut
 
 
 def _check_security(address: str) -> None:
-    """Raise BadInput where Dask's settings do not fit the address of a scheduler."""
+    """Raise BadInput if Dask's settings do not fit the address of a scheduler."""
     if dask.config.get("distributed.client.security-loader"):
         return
     security = Security()
@@ -205,7 +205,7 @@ def _check_security(address: str) -> None:
 
 
 def _check_workers(client: Client, store: Path) -> None:
-    """Every worker sees this store and runs this code on these libraries, or the run does not start."""
+    """Raise BadInput unless every worker sees this store and runs this code on these libraries."""
     here = (True, code_digest(), environment_fingerprint())
     described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
     ask = functools.partial(client.run, _describe_worker, str(store.resolve()))

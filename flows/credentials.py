@@ -1,8 +1,7 @@
-"""Keys by which the processes of a Dask cluster know each other: TLS that wants a certificate from both sides.
+"""Credentials of a Dask cluster: mutual TLS between its processes.
 
-A private cluster has a key of its own, which lies in the run's folder for temporary files as long as the run lasts. For
-a cluster that goes on, `python -m flows.credentials FOLDER` writes a key and a certificate of ten years, unless the
-folder has them.
+A private cluster has its own key, which lies in the run's temporary folder while the run lasts. For a permanent
+cluster, `python -m flows.credentials FOLDER` writes a key and a certificate of ten years, unless the folder has them.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _KEY = "key.pem"
 def write_credentials(folder: Path, days: int = 365) -> None:
     """Write a new key and its certificate, which is its own authority, into a folder; only this user may read them.
 
-    Whoever has the key is trusted by whoever has the certificate, in every role. The certificate is written last: a key
-    without one is of a process that was killed meanwhile, and replaced. Raises FileExistsError where the folder has a
-    certificate, and OSError where it cannot be written to.
+    Holders of the certificate trust holders of the key, in every role. The certificate is written last: a key without
+    one was left by a killed process, and is replaced. Raises FileExistsError if the folder has a certificate, and
+    OSError if it cannot be written to.
     """
     if (folder / _CERTIFICATE).exists():
         raise FileExistsError(f"{folder / _CERTIFICATE} exists; remove it and {_KEY} for new ones")
-    from cryptography import x509  # not while the command starts
+    from cryptography import x509  # imported late, to keep the start of commands fast
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -53,7 +52,7 @@ def write_credentials(folder: Path, days: int = 365) -> None:
 
 
 def dask_settings(folder: Path) -> dict[str, object]:
-    """Dask's settings for a cluster of whoever has the credentials of a folder, and nobody else."""
+    """Dask's settings for a cluster open only to holders of the credentials in a folder."""
     pair = {"cert": str(folder / _CERTIFICATE), "key": str(folder / _KEY)}
     roles = {
         f"distributed.comm.tls.{role}.{what}": path
@@ -69,9 +68,9 @@ def dask_settings(folder: Path) -> dict[str, object]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, for this user alone."""
+    """Write a file atomically, readable by this user alone."""
     temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)  # of a process that was killed
+    temporary.unlink(missing_ok=True)  # left by a killed process
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()

@@ -1,6 +1,6 @@
-"""The executor that hands the calls of stages to a Dask cluster.
+"""The executor that runs the calls of stages on a Dask cluster.
 
-Keys, jobs and receipts travel; tables do not.
+Keys, jobs and receipts cross the network; tables do not.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["DaskExecutor"]
 _ASK = 15.0
 _ANSWER = 60.0
 _NO_WORKERS = 300.0
-"""Seconds between two questions to the scheduler, for its answer, and that it may be without workers."""
+"""In seconds: the interval between checks of the scheduler, its time to answer, and its time without workers."""
 
 _WINDOW = 64
-"""Calls of a stage that the scheduler knows of at a time, unless there are more than a quarter as many threads."""
+"""The minimum window: calls of a stage submitted at a time, or four for each thread if that is more."""
 
 
 _EXECUTORS = itertools.count(1)
@@ -57,7 +57,7 @@ class DaskExecutor:
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Submit calls a window ahead of their results.
 
-        Raises what a call raised, WorkerDied for one whose workers died, and IndexmillError where the scheduler or all
+        Raises the error of a call, WorkerDied for a call whose workers died, and IndexmillError if the scheduler or all
         workers are gone; with `keep_going` the first two are yielded as Failed.
         """
         done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
@@ -101,10 +101,10 @@ class DaskExecutor:
         finally:
             for call, future in begun.values():
                 self._heard.pop(call.key, None)
-                future.release()  # what nobody waits for is not started
+                future.release()  # unneeded calls are not started
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call; what a worker is at is left to it."""
+        """Start no further call; running calls are not interrupted."""
         if at_once:
             self._at_once.set()
         self._stopped.set()
@@ -118,14 +118,14 @@ class DaskExecutor:
             raise StoppedError
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
-        """The quota of a run, its state where the scheduler is."""
+        """The quota of a run, with its state in the scheduler's process."""
         with self._lock:
             if run not in self._quotas:
                 self._quotas[run] = ClusterQuota(self._client, run, limits)
             return self._quotas[run]
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        """A worker tells how far a call is."""
+        """Handle a worker's event about the progress of a call."""
         key, done, total = event[1]
         listener = self._heard.get(key)
         if listener is not None:
@@ -150,7 +150,7 @@ class DaskExecutor:
             except concurrent.futures.CancelledError as error:
                 raise self._pulse.lost() from error
             except TimeoutError:
-                if future.status == "error":  # the call's own
+                if future.status == "error":  # the call's own error
                     raise
             self._check(asking)
 
@@ -165,7 +165,7 @@ class _SchedulerLost(IndexmillError):
 
 
 class _Pulse:
-    """Asks a scheduler now and then whether it is there, in a thread: an answer may never come."""
+    """Checks now and then that a scheduler answers, in a thread, since an answer may never come."""
 
     def __init__(self, client: Client) -> None:
         self._client = weakref.ref(client)
@@ -175,7 +175,7 @@ class _Pulse:
         threading.Thread(target=self._ask, name="scheduler-pulse", daemon=True).start()
 
     def check(self) -> None:
-        """Raise where the scheduler has not answered for long, or has been without workers for long."""
+        """Raise if the scheduler has not answered, or has had no workers, for too long."""
         now = time.monotonic()
         if self._failed:
             raise self.lost()
@@ -195,7 +195,7 @@ class _Pulse:
         while (client := self._client()) is not None and client.status in ("running", "connecting"):
             try:
                 workers = client.scheduler_info(n_workers=0)["n_workers"]
-            except Exception:  # whatever a connection that ends may raise
+            except Exception:  # any error that a closing connection may raise
                 self._failed = True
                 return
             self._answered = time.monotonic()

@@ -1,4 +1,4 @@
-"""What Dask runs in the scheduler and in each worker of a private cluster as it starts (`distributed.*.preload`)."""
+"""The preload of the scheduler and each worker of a private cluster (`distributed.*.preload`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["dask_setup"]
 
 
 def dask_setup(server: Scheduler | Worker) -> None:
-    """Stop the HTTP server, which would tell everybody what goes on; let a worker leave Ctrl-C to its run.
+    """Stop the HTTP server, which would expose the state of the cluster; let a worker ignore Ctrl-C.
 
-    Ctrl-C reaches every process of a terminal. No setting of Dask keeps its servers from listening for HTTP; until this
-    runs they have no routes.
+    Ctrl-C reaches every process of a terminal; the run handles it. No setting of Dask keeps its servers from listening
+    for HTTP; until this function runs they have no routes.
     """
     server.http_server.stop()
     if isinstance(server, Worker):

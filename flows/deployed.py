@@ -57,9 +57,9 @@ def backfill(
 def _run(
     path: str, dask: str | None, waves: Callable[[int | None], Waves] | None = None, **options: Unpack[BuildOptions]
 ) -> State[Any]:
-    """Run a build; the state that says how it ended. The scheduler is `dask`, else INDEXMILL_DASK, else one of its own.
+    """Run a build; returns its final state. The scheduler is `dask`, else INDEXMILL_DASK, else a private one.
 
-    waves: for a backfill, given the shards of a wave.
+    waves: for a backfill, called with the shards of a wave.
     """
     try:
         configuration = load_configuration(Path(path))

@@ -1,4 +1,4 @@
-"""Handing a snapshot over as a plain folder: as it is, or in a form that other tools read."""
+"""Exporting a snapshot as a plain folder: as it is, or in a form that other tools read."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from tasks.core.report import Progress
 __all__ = ["FORMS", "Exported", "arriving", "export_snapshot"]
 
 _PARTIAL = ".partial"
-"""How the name of what is not whole yet ends."""
+"""The suffix of unfinished exports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How an export ended: what scripts read from `export --json`."""
+    """The result of an export, printed by `export --json`."""
 
     version: int
     form: str
@@ -64,9 +64,9 @@ def export_snapshot(
     progress: Progress,
     clock: Clock = time.time,
 ) -> Exported:
-    """Lay a version out as a plain folder, which appears under its name once it is whole; form: one of `FORMS`.
+    """Export a version as a plain folder, which appears under its name once it is complete; form: one of `FORMS`.
 
-    Needs no lease: a build may be at work. Raises BadInput for a folder that holds anything, FamilyNotFound for a form
+    Needs no lease: a build may be at work. Raises BadInput for a folder that is not empty, FamilyNotFound for a form
     that the snapshot lacks the artifacts for, CorruptBlob for a snapshot that is not whole, StoreNotWritable where the
     folder or the store's record of the export cannot be written.
     """
@@ -136,7 +136,7 @@ def _as_graphml(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, 
 
 
 def _graphs(manifest: Manifest, where: object) -> dict[str, _Graph]:
-    """The graphs that a snapshot holds, by the name of the file; raises FamilyNotFound where it holds none."""
+    """The graphs that a snapshot holds, by file name; raises FamilyNotFound if it holds none."""
     graphs: dict[str, _Graph] = {
         name: load(place) for family in families_of(manifest) for name, place in family.graphs.items()
     }
@@ -154,7 +154,7 @@ def _check_graphs(manifest: Manifest, where: object) -> None:
 
 
 def _ended(folder: Path, progress: Progress) -> int:
-    """Sync a folder of finished files; returns their bytes."""
+    """Sync a folder of finished files; returns their size in bytes."""
     sync_folder(folder)
     fault_point("exported")
     sizes = [path.stat().st_size for path in folder.iterdir()]
@@ -173,7 +173,7 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
     **{form: (load(module).check, functools.partial(_as_tables, load(module))) for form, module in _TABLES.items()},
     "graphml": (_check_graphs, _as_graphml),
 }
-"""What a snapshot can be exported as: what has to be there, and what writes it and returns the bytes."""
+"""The forms of an export: a check that the snapshot has the artifacts, and a writer that returns the bytes."""
 
 
 def _check_target(store: FolderStore, folder: Path) -> None:
@@ -197,10 +197,10 @@ def _not_empty(folder: Path, name: str) -> BadInput:
 
 @contextlib.contextmanager
 def arriving(store: FolderStore, target: Path, run_id: str, command: str) -> Iterator[Path]:
-    """A path for a new file or folder beside the target; at the end of the block it gets the target's name.
+    """A temporary path for a new file or folder beside the target, renamed to the target at the end of the block.
 
-    It is removed if the block raises. What runs of the command that died have left there is removed first. Raises
-    BadInput if the target is a folder that holds anything by then, StoreNotWritable where nothing can be written.
+    It is removed if the block raises. Leftovers of dead runs of the command are removed first. Raises BadInput if the
+    target is a folder that is not empty by then, StoreNotWritable if nothing can be written.
     """
     partial = target.with_name(f".{target.name}.{run_id}{_PARTIAL}")
     try:
@@ -229,7 +229,7 @@ def _writing(target: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _sweep_partial(store: FolderStore, target: Path, command: str) -> None:
-    """Remove what runs of a command left beside a target whose processes are known to be dead."""
+    """Remove leftovers beside a target of runs of a command whose processes are known to be dead."""
     prefix = f".{target.name}."
     for entry in sorted(target.parent.iterdir()):
         if entry.name.startswith(prefix) and entry.name.endswith(_PARTIAL):

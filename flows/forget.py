@@ -1,6 +1,6 @@
 """Forgetting documents from end to end: tombstones, a version without them, and the removal of everything else.
 
-The tombstones come first: from then on no build brings the documents back. Where the newest version holds one, a build
+The tombstones come first: from then on no build brings the documents back. If the newest version holds one, a build
 follows that publishes a version without them. Only then is anything removed. Each step has its own run record; after a
 crash, or a refused build, the same call goes on from where things stand.
 """
@@ -28,13 +28,13 @@ def forget(
     why_not: str = "",
     clock: Clock = time.time,
 ) -> tuple[ForgetRecord, frozenset[str]]:
-    """Forget documents for good; returns the record of what was removed, and the ids that were found at all.
+    """Forget documents for good; returns the record of what was removed, and the ids that were found.
 
     `build` publishes a version of the corpus as it is; it is called, without the lease, if the newest version holds one
-    of the documents. Without it that is refused with BadInput, `why_not` saying why there is none, and nothing is done.
+    of the documents. Without `build`, that raises BadInput with the reason `why_not`, and nothing is done.
     Raises LeaseLost where another run is at work, and whatever the build raises.
     """
-    # An id is in no record: not in the details of a run, nor in what it raises.
+    # No record may hold an id: neither the details of a run nor its error.
     details = {"documents": len(document_ids)}
     with operation(store, "forget", details=details, clock=clock) as run:
         search = Search(store, document_ids)

@@ -1,4 +1,4 @@
-"""Calls on Dask workers that tell the scheduler, and through it their run, how far they are."""
+"""Progress events of calls on Dask workers, sent to the run through the scheduler."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from indexmill.models.headway import listening
 __all__ = ["report_headway"]
 
 _INTERVAL = 0.5
-"""Seconds between two events of a call, and before the first: short calls send none."""
+"""Seconds between two events of a call, and before the first, so that short calls send none."""
 
 
 def report_headway(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a worker; events of a topic, ``[key, done, total]``, tell how far it is."""
+    """Call a function on a worker; events of a topic, ``[key, done, total]``, report its progress."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -27,7 +27,7 @@ def report_headway(topic: str, key: str, function: Callable[..., Any], *argument
         now = time.monotonic()
         if now - sent >= _INTERVAL:
             sent = now
-            with contextlib.suppress(Exception):  # the work matters, not what is told of it
+            with contextlib.suppress(Exception):  # the call must not fail because its progress report does
                 worker.log_event(topic, [key, done, total])
 
     with listening(report):

@@ -18,7 +18,7 @@ _AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
 
 @contextlib.contextmanager
 def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C call a handler for the length of the block. Only in the main thread."""
+    """Install a handler for SIGTERM and Ctrl-C during the block. Only in the main thread."""
     before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -28,13 +28,13 @@ def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterat
 
 
 class Interrupt:
-    """What a signal does. While stages are at work the first one stops them, and is raised when they have ended.
+    """The handler of signals. While stages are at work, the first signal stops them, and is raised once they ended.
 
-    Raised at once it would be lost wherever a callback happens to run, such as those that Dask has for the garbage
-    collector. Once the stages have ended, the first one changes nothing: what is left, the commit included, takes a
-    moment and is not left half-done. A second one is raised at once. What the first one does is told when it comes.
+    Raised at once, it would be lost in callbacks such as those that Dask has for the garbage collector. Once the stages
+    have ended, the first signal changes nothing: the remaining steps, the commit included, take a moment and are not
+    left half-done. A second signal is raised at once. The effect of the first is announced when it arrives.
 
-    A KeyboardInterrupt that it raises holds the signal's name.
+    The KeyboardInterrupt holds the signal's name.
     """
 
     def __init__(self, tell: Callable[[str], None] = lambda message: None) -> None:
@@ -65,7 +65,7 @@ class Interrupt:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Let SIGTERM and Ctrl-C call it for the length of the block, where it is entered in the main thread."""
+        """Handle SIGTERM and Ctrl-C during the block, if it is entered in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -74,7 +74,7 @@ class Interrupt:
 
     @contextlib.contextmanager
     def stops(self, build: Build) -> Iterator[None]:
-        """Let it stop the stages that the block runs."""
+        """Stop the stages that the block runs when a signal arrives."""
         self._build, self._ending = build, False
         try:
             if self._came:

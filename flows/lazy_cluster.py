@@ -14,27 +14,27 @@ __all__ = ["LazyClusterExecutor"]
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process, and starts workers for the first other one.
+    """Runs light calls in this process, and starts workers for the first heavier one.
 
-    start: gives the executor of the workers; called at most once.
+    start: returns the executor of the workers; called at most once.
     """
 
     def __init__(self, start: Callable[[], Executor]) -> None:
         self._start = start
         self._here = InlineExecutor()
         self._there: Executor | None = None
-        self._limits: dict[str, Limits] = {}  # of the quotas that were asked for before there were workers, by run
+        self._limits: dict[str, Limits] = {}  # of quotas requested before there were workers, by run
         self._lock = threading.Lock()
         self._stopped = False
 
     def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
-        """Run the calls where they belong; see `tasks.core.executor.Executor`."""
+        """Run each call here or on workers; see `tasks.core.executor.Executor`."""
         listed = list(calls)
         here = self._there is None and all(call.light for call in listed)
         yield from (self._here if here else self._workers()).run(listed, **options)
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start nothing more, no workers either."""
+        """Start no further calls or workers."""
         self._stopped = True
         self._here.stop()
         if self._there is not None:
@@ -45,7 +45,7 @@ class LazyClusterExecutor:
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
-        """The quota of a run, its state where the workers find it: it begins with them."""
+        """The quota of a run; it begins with the workers, which must reach its state."""
         with self._lock:
             if self._there is None:
                 self._limits[run] = limits
@@ -53,7 +53,7 @@ class LazyClusterExecutor:
         return self._there.quota(run, limits)
 
     def quota_of(self, run: str, *, start: bool) -> RunQuota | None:
-        """The quota of a run once there are workers; start: begin with them."""
+        """The quota of a run, None before there are workers; start: start them first."""
         there = self._workers() if start else self._there
         return None if there is None else there.quota(run, self._limits[run])
 
@@ -78,16 +78,16 @@ class _LazyQuota:
         self._executor, self._run = executor, run
 
     def of(self, stage: str) -> Quota:
-        """What a stage's workers are given."""
+        """The handle for a stage's workers."""
         return cast(Quota, _OfStage(self._executor, self._run, stage))
 
     def spent(self) -> Mapping[str, Spent]:
-        """What was spent until now, by stage."""
+        """The amounts spent until now, by stage."""
         quota = self._executor.quota_of(self._run, start=False)
         return {} if quota is None else quota.spent()
 
     def end(self) -> None:
-        """Start no further call, wherever."""
+        """Start no further call, on any worker."""
         quota = self._executor.quota_of(self._run, start=False)
         if quota is not None:
             quota.end()
@@ -95,7 +95,7 @@ class _LazyQuota:
 
 @dataclass(frozen=True)
 class _OfStage:
-    """A stage's handle of such a quota: it becomes that of the workers when it is used, or sent to one."""
+    """A stage's handle of a lazy quota, resolved to the workers' handle on first use or when sent to a worker."""
 
     executor: LazyClusterExecutor
     run: str

@@ -1,7 +1,7 @@
-"""Handing the ledger over as a file, and taking one in.
+"""Exporting the ledger to a file, and importing one.
 
-The file is JSON Lines: each line is a record of the ledger as it lies in the store, ordered by key; compressed where
-its name ends in `.gz`. The same ledger gives the same bytes.
+The file is JSON Lines: each line is a record of the ledger as stored, ordered by key; compressed if its name ends in
+`.gz`. The same ledger gives the same bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = ["ExportReport", "ImportReport", "export_ledger", "import_ledger"]
 
 _EXPORT = "ledger export"
 _MIB = 1 << 20
-_AT_ONCE = 256  # records that are put, eight at a time, between two looks at the file
-_LISTED = 10_000  # refused lines that are kept one by one; the others are counted
+_AT_ONCE = 256  # records written, eight at a time, between two reads of the file
+_LISTED = 10_000  # refused lines that are listed one by one; the others are only counted
 
 _DETAILS = {
     "broken-off": "the file cannot be read from here on",
@@ -54,12 +54,12 @@ _DETAILS = {
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """How an export ended: what scripts read from `ledger export --json`."""
+    """The result of an export, printed by `ledger export --json`."""
 
     path: str
     answers: int
     damaged: int
-    """Records that cannot be read: they are left out."""
+    """Unreadable records, which are left out."""
     bytes: int
     run: str
     record: int
@@ -68,22 +68,22 @@ class ExportReport:
 
 @dataclass
 class ImportReport:
-    """How an import ended: what scripts read from `ledger import --json`."""
+    """The result of an import, printed by `ledger import --json`."""
 
     dry_run: bool
     lines: int = 0
     added: int = 0
     there: int = 0
-    """Answers that the store has already; its own stand."""
+    """Answers that the store has already, which are kept."""
     forgotten: int = 0
-    """Answers that come from forgotten documents: they are left out."""
+    """Answers that come from forgotten documents, which are left out."""
     quarantined: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     run: str | None = None
 
 
 def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: Clock = time.time) -> ExportReport:
-    """Write the ledger to a new file, which appears under its name once it is whole.
+    """Write the ledger to a new file, which appears under its name once it is complete.
 
     Needs no lease: a build may be at work. Raises BadInput for a file that exists, or lies in the store,
     StoreNotWritable where the file or the store's record of the export cannot be written.
@@ -142,11 +142,11 @@ def _new_file(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
 def import_ledger(
     store: FolderStore, path: Path, *, progress: Progress, dry_run: bool = False, clock: Clock = time.time
 ) -> ImportReport:
-    """Take in the answers of an exported ledger; one that the store has already stays as it is.
+    """Import the answers of an exported ledger; answers already in the store stay.
 
-    A line that is not as it was exported is refused, and so is an answer that comes from a forgotten document, as far
-    as the tombstones know its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run counts,
-    and touches nothing. Raises BadInput where the file cannot be opened or no line of it is a record.
+    A line that differs from its exported form is refused, and so is an answer that comes from a forgotten document, as
+    far as the tombstones know its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run
+    counts and changes nothing. Raises BadInput if the file cannot be opened or no line of it is a record.
     """
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; `indexmill ledger export FILE` writes one")
@@ -197,7 +197,7 @@ def _import(
 
 
 def _add(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
-    """Keep an answer unless there is one; whether it is new."""
+    """Store an answer unless there is one; True if it is new."""
     if ledger.find(store, entry.key) is not None:
         return False
     if not dry_run:
@@ -207,7 +207,7 @@ def _add(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
 
 
 def _derived_from_forgotten(path: Path, forgotten: Forgotten) -> frozenset[str]:
-    """The digests of the ids that answers from forgotten documents have made, layer by layer."""
+    """The digests of the ids of texts made by answers from forgotten documents, layer by layer."""
     derived: set[str] = set()
     while forgotten.tombstones:
         before = len(derived)
@@ -225,7 +225,7 @@ def _is_forgotten(entry: LedgerEntry, forgotten: Forgotten, derived: AbstractSet
 
 
 def _lines(path: Path, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[int, LedgerEntry | str]]:
-    """The lines of a file with their numbers: the record of each, or the reason why it is none.
+    """The numbered lines of a file, each as a record or the reason why it is none.
 
     `advanced` is called for every MiB of the file. Blank lines are left out.
     """

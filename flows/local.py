@@ -1,6 +1,6 @@
 """A build as the commands run it: the flow of `flows.build`, in this process, on a Prefect server.
 
-The server is that of `PREFECT_API_URL`, or a private one that nobody else can look at.
+The server is that of `PREFECT_API_URL`, or a private one that nobody else can access.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def build_under_prefect(
     waves: Waves | None = None,
     **options: Unpack[BuildOptions],
 ) -> Outcome:
-    """Bring the store of a configuration up to date with its corpus; raises what ended the run before its commit.
+    """Bring the store of a configuration up to date with its corpus; raises any error before the commit.
 
-    dask: the address of a running scheduler. waves: for a backfill. Where nobody else can look at the server, what can
-    be refused without it and without workers is refused before they start.
+    dask: the address of a running scheduler. waves: for a backfill. With a private server, the checks that need neither
+    it nor workers run before both start.
     """
     order = Order(configuration, progress, dask, waves, options, Interrupt(progress.note))
     with order.interrupt.installed():
         if url := os.environ.get("PREFECT_API_URL"):
             if answers(url):
-                os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command tells what the logs say
+                os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command prints the content of the logs itself
                 from flows.build import run_in_flow  # Prefect reads its environment as it is imported
 
                 return run_in_flow(order)

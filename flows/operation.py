@@ -1,9 +1,9 @@
 """The frame of everything that writes to a store: a run id, the lease, a record of the start and one of the end.
 
-What only creates records, such as moving an alias, needs no lease: `recorded` is the frame without it.
+Operations that only create records, such as moving an alias, need no lease: `recorded` is the frame without it.
 
-Whatever happens in between, the run's record says how it ended and the lease is given back. A run that is killed
-leaves neither; the next one takes the lease over and finds every finished part by its receipt.
+Whatever happens in between, the run's record says how it ended and the lease is given back. A killed run does neither;
+the next one takes the lease over and finds every finished part by its receipt.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from storage.lease import DURATION, Lease, acquire
 __all__ = ["Operation", "Recorded", "operation", "recorded"]
 
 _FREES_SPACE = frozenset({"forget", "gc"})
-"""The commands that may use a store's reserve where the disk is full."""
+"""The commands that may use a store's reserve if the disk is full."""
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
 
 
 @dataclass
 class Recorded:
-    """A run at work. What its end record will say is set by the block."""
+    """A run at work. The block sets the fields of its end record."""
 
     store: FolderStore
     run_id: str
     published: bool = False
     done: bool = False
-    """Whether it did what it was asked for without publishing a version."""
+    """True if it completed its task without publishing a version."""
     version: int | None = None
     manifest: str | None = None
     report: Mapping[str, JsonValue] = field(default_factory=dict)
-    plan: Mapping[str, JsonValue] | None = None  # what was planned, and what came of it
+    plan: Mapping[str, JsonValue] | None = None  # the planned figures, and the actual ones
 
 
 @dataclass(kw_only=True)
@@ -64,7 +64,7 @@ def operation(
 ) -> Iterator[Operation]:
     """Hold the lease and keep the run's records for the length of the block.
 
-    Raises LeaseLost where another run is at work, or took the lease over meanwhile, and whatever the block raises.
+    Raises LeaseLost if another run is at work or took the lease over meanwhile, and any error of the block.
     """
     run_id = runs.make_run_id(clock)
     with (
@@ -82,7 +82,7 @@ def operation(
             except (VersionWithdrawn, DiskFull):
                 raise
             except Exception:
-                lease.check()  # where the lease is lost, that is why
+                lease.check()  # a lost lease is the cause
                 raise
 
 

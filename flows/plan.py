@@ -1,7 +1,7 @@
 """Making a plan: the stages over an overlay of the store, in a temporary folder that is gone afterwards.
 
-No lease is taken and nothing in the store changes, so a plan may be made while a build is running, of a store that may
-not be written to, and of one that is not there yet.
+No lease is taken and nothing in the store changes, so a plan can be made while a build is running, for a read-only
+store, and for a store that does not exist yet.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["make_plan", "read_plan", "write_plan"]
 
 
 def make_plan(configuration: Configuration, *, progress: Progress, **options: Unpack[PlanOptions]) -> Plan:
-    """What `indexmill build` would do now.
+    """The work that `indexmill build` would do now.
 
-    Raises what that would raise before it makes anything: no corpus, a refused corpus, a model that is not there.
+    Raises the errors that a build raises before it makes anything: no corpus, a refused corpus, a missing model.
     """
     with (
         Interrupt().installed(),
@@ -50,7 +50,7 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
         )
         planner.preflight()
         history: list[runs.Run] = []
-        with contextlib.suppress(CorruptBlob):  # where the record of a run is damaged, the time is not estimated
+        with contextlib.suppress(CorruptBlob):  # without a readable record of a run, no time is estimated
             history = runs.list_runs(store)
         return planner.plan(history, configuration.run.workers or os.cpu_count() or 1)
 
@@ -62,7 +62,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of a file; BadInput where it is none."""
+    """The plan in a file; BadInput if it is none."""
     try:
         return Plan.from_bytes(path.read_bytes(), str(path))
     except OSError as error:

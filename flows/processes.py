@@ -1,4 +1,4 @@
-"""An executor of plain processes: for what needs neither Prefect nor Dask, and is too much for one core."""
+"""An executor of plain processes, for work that needs neither Prefect nor Dask but more than one core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasks.llm.quota import Limits, RunQuota
 __all__ = ["ProcessExecutor"]
 
 FEW = 8
-"""Calls that are run in this process: others take more than a second to start."""
+"""The number of calls up to which none leaves this process: other processes take more than a second to start."""
 
 
 class ProcessExecutor:
@@ -30,10 +30,10 @@ class ProcessExecutor:
         self._pool: ProcessPoolExecutor | None = None
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """The results as they come. StoppedError after `stop`.
+        """Yield the results as they come. Raises StoppedError after `stop`.
 
-        Raises what a call raised, and WorkerDied for all where a process died; with `keep_going` both are yielded as
-        Failed.
+        Raises the error of a call, and WorkerDied for all calls if a process died; with `keep_going` both are yielded
+        as Failed.
         """
         listed = list(calls)
         if len(listed) <= FEW or self._workers == 1:
@@ -76,7 +76,7 @@ class ProcessExecutor:
         self._inline.wait(seconds)
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
-        """The quota of this process; those that it starts may ask nothing."""
+        """The quota of this process; its worker processes may make no calls to language models."""
         return self._inline.quota(run, limits)
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ __all__ = ["Lines", "TerminalBars"]
 
 @dataclass
 class _Stage:
-    """A stage at work. shares: how much is done of parts that are being made. written: when a line last showed it."""
+    """A stage at work. shares: the finished shares of unfinished parts. written: the time of its last line."""
 
     began: float
     written: float
@@ -27,23 +27,23 @@ class _Stage:
 
     @property
     def finished(self) -> float:
-        """The parts that are made, shares of parts included."""
+        """The number of finished parts, shares included."""
         return min(self.done + sum(self.shares.values()), self.parts)
 
     @property
     def percent(self) -> str:
-        """How much is done, as far as parts tell while they are being made."""
+        """The finished percentage, if unfinished parts report their shares; otherwise empty."""
         return f"{int(100 * self.finished / self.parts)}" if self.shares and self.parts else ""
 
 
 class Lines:
-    """One line when a stage ends, and one every ten seconds while it works: what a log wants."""
+    """Progress for logs: one line when a stage ends, and one every ten seconds while it works."""
 
     interval = 10.0
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._lock = threading.RLock()  # a signal may have something to say while a stage says something
+        self._lock = threading.RLock()  # reentrant: a signal handler may write while a stage writes
         self._stages: dict[str, _Stage] = {}
 
     def begin(self, stage: str, parts: int) -> None:
@@ -55,7 +55,7 @@ class Lines:
 
     def advance(self, stage: str, parts: int = 1) -> None:
         with self._lock:
-            if stage in self._stages:  # or it has ended
+            if stage in self._stages:  # unless it has ended
                 self._stages[stage].done += parts
                 self._moved(stage)
 
@@ -84,10 +84,10 @@ class Lines:
             self._write(f"{one_line(message)}\n")
 
     def doing(self, what: str) -> None:
-        """Nothing: nobody waits before a log for what takes seconds."""
+        """Write nothing: short steps do not matter in a log."""
 
     def close(self) -> None:
-        """Show no more of the stages: what is printed from now on stands by itself."""
+        """Stop showing the stages, so that later output stands by itself."""
 
     def _moved(self, stage: str) -> None:
         state, now = self._stages[stage], time.monotonic()
@@ -101,17 +101,17 @@ class Lines:
         self._write(f"{stage}: {state.done} of {state.parts}{within}\n")
 
     def _write(self, text: str) -> None:
-        # Nobody listens any more, or a signal speaks while its own thread does: the run matters, not its progress.
+        # The stream is closed, or a signal handler interrupts a write: progress must not end the run.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             self._stream.write(text)
             self._stream.flush()
 
 
 class TerminalBars(Lines):
-    """The stages at work on one line that is written over, and a line that stays for each stage that ends.
+    """Progress for terminals: one moving line for the stages at work, and a permanent line for each finished stage.
 
-    The line begins with the minutes and seconds since the command began, which go on while nothing else does, and is
-    never longer than the terminal is wide. Where more than two stages are at work, those that moved last are shown.
+    The moving line begins with the minutes and seconds since the command began, and is never longer than the terminal
+    is wide. If more than two stages are at work, those that moved last are shown.
     """
 
     interval = 0.1
@@ -154,7 +154,7 @@ class TerminalBars(Lines):
         self._draw()
 
     def _draw(self) -> None:
-        """Write the moving line anew; nothing where there is nothing to say."""
+        """Rewrite the moving line; write nothing if it is empty."""
         if self._ticking is None and not self._closed.is_set():
             self._ticking = threading.Thread(target=self._tick, name="progress", daemon=True)
             self._ticking.start()
@@ -169,7 +169,7 @@ class TerminalBars(Lines):
                 self._draw()
 
     def _line(self, columns: int) -> str:
-        """What is at work, in at most so many columns."""
+        """The stages at work, in at most so many columns."""
         if not self._stages and not self._what:
             return ""
         minutes, seconds = divmod(int(time.monotonic() - self._start), 60)

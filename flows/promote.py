@@ -23,15 +23,15 @@ _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """How an alias was moved: what scripts read from `promote --json`."""
+    """The result of moving an alias, printed by `promote --json`."""
 
     alias: str
     version: int | None
-    """Where it points now; None once it is removed."""
+    """The version it points to now; None once it is removed."""
     before: int | None
-    """Where it pointed."""
+    """The version it pointed to before."""
     moved: bool
-    """False where it pointed there already."""
+    """False if it pointed there already."""
     run: str
 
 
@@ -54,7 +54,7 @@ def promote(store: FolderStore, version: int, alias: str, *, note: str = "", clo
 
 
 def remove_alias(store: FolderStore, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
-    """Take an alias away; raises SnapshotNotFound, naming those that there are, where it is none."""
+    """Remove an alias; raises SnapshotNotFound, naming the existing ones, if there is no such alias."""
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, None, note), clock=clock) as run:
         before = refs.pointed(store, alias)

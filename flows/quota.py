@@ -1,7 +1,7 @@
-"""One quota for all workers of a run: its state where they can reach it, and the handle that they are given.
+"""One quota for all workers of a run: its state, and the handle for workers.
 
-The state is in the process of the Dask scheduler, which is that of the run unless the cluster was there before. Nothing
-here needs Dask until a worker asks.
+The state is in the process of the Dask scheduler, which is the run's own process unless the cluster existed before.
+Nothing here imports Dask until a worker makes a call.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["AT_WORK", "SharedQuota", "begin", "forget"]
 
 AT_WORK: dict[str, LocalQuota] = {}
-"""The quotas whose state is in this process, by run."""
+"""The quotas with their state in this process, by run."""
 
 
 def begin(run: str, limits: Limits) -> LocalQuota:
-    """The quota of a run, its state in this process; one that had ended goes on."""
+    """The quota of a run, with its state in this process; an ended quota is resumed."""
     quota = AT_WORK.setdefault(run, LocalQuota(limits))
     quota.resume()
     return quota
 
 
 def forget(run: str) -> None:
-    """The run is over."""
+    """Drop the quota of a run that is over."""
     quota = AT_WORK.pop(run, None)
     if quota is not None:
         quota.end("the run is over")
@@ -38,8 +38,8 @@ def forget(run: str) -> None:
 class SharedQuota:
     """A stage's handle of the quota of a run, for any process of its cluster.
 
-    address, security: where the scheduler is and how connections to it are secured (by default as Dask's settings say),
-    for a process that is no worker; a worker knows both better.
+    address, security: of the scheduler (by default from Dask's settings), for a process that is not a worker; a worker
+    uses its own.
     """
 
     run: str
@@ -60,11 +60,11 @@ class SharedQuota:
         await self._call("settle", ticket=ticket, input_tokens=int(input_tokens), output_tokens=int(output_tokens))
 
     async def hold(self, prompt: str) -> None:
-        """Wait until nobody else asks a prompt; see `Quota`."""
+        """Wait until no other call sends this prompt; see `Quota`."""
         await self._call("hold", prompt=prompt)
 
     async def release(self, prompt: str) -> None:
-        """Let others ask a prompt; see `Quota`."""
+        """Let other calls send this prompt; see `Quota`."""
         await self._call("release", prompt=prompt)
 
     async def pause(self, seconds: float) -> None:
@@ -72,7 +72,7 @@ class SharedQuota:
         await self._call("pause", seconds=float(seconds))
 
     async def ended(self) -> None:
-        """Wait for the end of the asking; see `Quota`."""
+        """Wait until no further calls may start; see `Quota`."""
         await self._call("ended")
 
     async def _ticket(self, method: str, model: str, input_tokens: int, output_tokens: int) -> str:
@@ -80,7 +80,7 @@ class SharedQuota:
         return str(await self._call(method, model=model, stage=self.stage, **tokens))
 
     async def _call(self, method: str, **arguments: Any) -> Any:
-        """Call a method of the run's LocalQuota, here or where the scheduler is."""
+        """Call a method of the run's LocalQuota, in this process or in the scheduler's."""
         here = AT_WORK.get(self.run)
         if here is not None:
             return await getattr(here, method)(**arguments)
@@ -89,7 +89,7 @@ class SharedQuota:
         return await client_of(self.run, self.address, self.security).ask(method, **arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What a worker hands on to a process of its own, which is no worker, knows the way."""
+        """Pickle with the address of the scheduler, for child processes of a worker."""
         from flows.quota_client import scheduler_of
 
         return SharedQuota, (self.run, self.stage, *scheduler_of(self.address, self.security))

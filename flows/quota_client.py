@@ -1,4 +1,4 @@
-"""The client of a run's quota server: one connection for each event loop that asks."""
+"""The client of a run's quota server: one connection for each event loop."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tasks.llm.quota import AskingEnded
 __all__ = ["QuotaClient", "client_of", "name_of", "scheduler_of"]
 
 _ATTEMPTS = 3
-"""How often a connection may break before what was to be done is given up."""
+"""The number of attempts at a call before a broken connection is an error."""
 
 _ERRORS: dict[str, type[IndexmillError]] = {
     error.__name__: error for error in (AskingEnded, BudgetReached, ConfigurationError)
 }
-"""What crosses a connection as itself."""
+"""The errors that are raised again on this side of a connection, by class name."""
 
 
 def name_of(run: str) -> str:
-    """The name of a run's quota server, by which a scheduler hands connections to it."""
+    """The name of a run's quota server, by which a scheduler routes connections to it."""
     return f"indexmill-quota-{run}"
 
 
@@ -49,7 +49,7 @@ def client_of(run: str, address: str | None, security: Security | None) -> Quota
 
 
 def scheduler_of(address: str | None, security: Security | None) -> tuple[str | None, Security | None]:
-    """Where the scheduler is, as this process sees it, and how connections to it are secured."""
+    """The address of the scheduler as this process sees it, and the security of connections to it."""
     try:
         worker = get_worker()
     except ValueError:
@@ -58,7 +58,7 @@ def scheduler_of(address: str | None, security: Security | None) -> tuple[str | 
 
 
 class QuotaClient:
-    """The connection of one event loop to a quota server, opened when it is needed. It ends with the loop."""
+    """The connection of one event loop to a quota server, opened on first use and closed with the loop."""
 
     def __init__(self, run: str, address: str, arguments: Mapping[str, Any]) -> None:
         self._run, self._address, self._arguments = run, address, arguments
@@ -69,7 +69,7 @@ class QuotaClient:
         self._reader: asyncio.Task[None] | None = None
 
     async def ask(self, method: str, **arguments: Any) -> Any:
-        """Call a method of the run's quota. Raises what it raised there, IndexmillError where it cannot be reached."""
+        """Call a method of the run's quota. Raises its error, or IndexmillError if the server cannot be reached."""
         broken: OSError | None = None
         for _ in range(_ATTEMPTS):
             try:
@@ -93,7 +93,7 @@ class QuotaClient:
             del self._answers[number]
 
     async def _withdraw(self, number: int) -> None:
-        """What was asked for is not wanted any more; where the connection has ended, that says so."""
+        """Cancel a request on the server; a closed connection has already cancelled it."""
         with contextlib.suppress(OSError):
             async with self._lock:
                 if self._comm is not None and not self._comm.closed():
@@ -118,7 +118,7 @@ class QuotaClient:
         return comm
 
     async def _read(self, comm: Comm) -> None:
-        """Hand on the answers until the connection ends."""
+        """Deliver the answers until the connection ends."""
         try:
             while True:
                 reply = await comm.read()
@@ -136,7 +136,7 @@ class QuotaClient:
                     answer.set_exception(CommClosedError(str(error)))
         finally:
             comm.abort()
-            _CLIENTS.pop(asyncio.get_running_loop(), None)  # what holds on to a loop would keep it for ever
+            _CLIENTS.pop(asyncio.get_running_loop(), None)  # a reference to the loop would keep it alive for ever
 
     def close(self) -> None:
         """End the connection."""

@@ -1,9 +1,9 @@
-"""The quota server: it keeps the state of a run's quota, and answers for it at the port of a Dask scheduler.
+"""The quota server: it keeps the state of a run's quota, and serves it at the port of a Dask scheduler.
 
-The state is in the process of the scheduler, which every worker can reach: that of the run for a local cluster. A
-plugin answers at the scheduler's own port, with what protects that port, and goes with the client that brought it, also
-where that is killed. When a worker's connection ends, what it waited for is dropped and what it had under way is spent:
-nobody knows what it was billed.
+The state is in the process of the scheduler, which every worker can reach; for a local cluster that is the run's own. A
+plugin answers at the scheduler's own port, with the protection of that port, and is removed with the client that
+installed it, even if that is killed. When a worker's connection ends, its waiting requests are dropped and its
+unsettled calls count as spent, since their bill is unknown.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 __all__ = ["ClusterQuota"]
 
 _ANSWER = 30.0
-"""Seconds that a scheduler has to answer."""
+"""The timeout of a scheduler's answer in seconds."""
 
 
 class ClusterQuota:
-    """The quota of a run on the cluster of a client, as the process sees it that drives the run."""
+    """The quota of a run on the cluster of a client, for the process that drives the run."""
 
     def __init__(self, client: Client, run: str, limits: Limits) -> None:
-        """Raises BadInput where the scheduler cannot run this code."""
+        """Raises BadInput if the scheduler cannot run this code."""
         self._client, self._run = client, run
         self._address = str(client.scheduler_info(n_workers=0)["address"])
         try:
             client.register_plugin(_QuotaServer(run, limits, client.id, code_digest()), name=name_of(run))
         except IndexmillError:
             raise
-        except Exception as error:  # whatever unpickling raises there
+        except Exception as error:  # any error of unpickling there
             raise BadInput(
                 f"the Dask scheduler at {self._address} cannot keep the quota of the language model: start it where "
                 f"this version of indexmill is installed, as its workers are ({type(error).__name__}: {error})"
@@ -55,11 +55,11 @@ class ClusterQuota:
         self._call("resume")
 
     def of(self, stage: str) -> Quota:
-        """What a stage's workers are given."""
+        """The handle for a stage's workers."""
         return SharedQuota(self._run, stage, self._address)
 
     def spent(self) -> Mapping[str, Spent]:
-        """What was spent until now, by stage; nothing where the scheduler is gone."""
+        """The amounts spent until now, by stage; empty if the scheduler is gone."""
         return {stage: Spent(**numbers) for stage, numbers in (self._call("spent") or {}).items()}
 
     def end(self) -> None:
@@ -67,7 +67,7 @@ class ClusterQuota:
         self._call("end")
 
     def _call(self, method: str) -> Any:
-        """Call a method of the quota where it is; None where that is gone."""
+        """Call a method of the quota in the scheduler; None if that is gone."""
         here = AT_WORK.get(self._run)
         if here is not None:
             return _plain(getattr(here, method)())
@@ -84,12 +84,12 @@ class ClusterQuota:
 
 
 def _plain(result: Any) -> Any:
-    """The result of a method of LocalQuota as it crosses a connection: what was spent as plain numbers, by stage."""
+    """The result of a LocalQuota method as a connection carries it: amounts spent as plain numbers, by stage."""
     return {stage: asdict(spent) for stage, spent in result.items()} if isinstance(result, dict) else result
 
 
 class _QuotaServer(SchedulerPlugin):
-    """Answers for the quota of a run, in the scheduler's process, as long as the client is there that brought it."""
+    """Serves the quota of a run in the scheduler's process, as long as the client that installed it is connected."""
 
     idempotent = True
 
@@ -98,7 +98,7 @@ class _QuotaServer(SchedulerPlugin):
         self.name = name_of(run)
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin to answer; raises BadInput where the scheduler runs other code."""
+        """Begin to answer; raises BadInput if the scheduler runs other code."""
         if (found := code_digest()) != self._code:
             raise BadInput(
                 f"the Dask scheduler is not fit for this run: code: found {found!r}, expected {self._code!r}"
@@ -110,13 +110,13 @@ class _QuotaServer(SchedulerPlugin):
         scheduler.handlers[self.name] = self._serve
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """The run's process has gone: leave nothing behind."""
+        """Clean up once the run's process has gone."""
         if client == self._client:
             scheduler.plugins.pop(self.name, None)
             self._leave()
 
     async def close(self) -> None:
-        """The scheduler closes."""
+        """Clean up when the scheduler closes."""
         self._leave()
 
     def _leave(self) -> None:
@@ -141,17 +141,17 @@ _METHODS = frozenset({"reserve", "set_aside", "settle", "hold", "release", "paus
 
 
 class _Caller:
-    """One connection as the server sees it. Its messages are answered as they can be, each by its number."""
+    """The server's side of one connection. Messages are answered in any order, each by its number."""
 
     def __init__(self, comm: Comm, quota: LocalQuota, owner: str) -> None:
         self._comm, self._quota, self._owner = comm, quota, owner
         self._writing = asyncio.Lock()
         self._asked: dict[int, asyncio.Task[None]] = {}
-        self._tickets: dict[int, str] = {}  # not settled, by the number that asked for them
-        self._held: dict[str, int] = {}  # prompts, with the number that asked to hold each
+        self._tickets: dict[int, str] = {}  # not settled, by the number of the request
+        self._held: dict[str, int] = {}  # prompts, each with the number of the request to hold it
 
     async def serve(self) -> None:
-        """Answer until the connection ends; then what it waited for is dropped, and what it had under way is spent."""
+        """Answer until the connection ends; then drop its waiting requests and count its unsettled calls as spent."""
         try:
             with contextlib.suppress(OSError):  # CommClosedError is one
                 await self._comm.write({"ready": True})
@@ -172,7 +172,7 @@ class _Caller:
         reply: dict[str, Any] = {"number": number}
         try:
             reply["result"] = await self._do(number, **message)
-        except Exception as error:  # whoever asked would wait for ever
+        except Exception as error:  # otherwise the caller would wait for ever
             reply["error"] = [type(error).__name__, str(error)]
         with contextlib.suppress(OSError):
             async with self._writing:
@@ -204,7 +204,7 @@ class _Caller:
         return _plain(result)
 
     def _withdraw(self, number: int) -> None:
-        """The call, or the prompt, that a message asked for is not wanted any more; its answer may be on its way."""
+        """Cancel the request of a message for a call or a prompt; its answer may already be on its way."""
         if number in self._asked:
             self._asked[number].cancel()
         if number in self._tickets:

@@ -1,4 +1,4 @@
-"""Repairing a store: everything is read first, and the lease is held only where there is something to mend."""
+"""Repairing a store: everything is read first, and the lease is taken only if there is damage."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from tasks.core.report import Progress
 __all__ = ["Repaired", "repair"]
 
 _STAGE = "verify"
-_SAID = 64  # blobs between two words of progress
+_SAID = 64  # blobs between two progress messages
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """How a repair ended: what scripts read from `repair --json`."""
+    """The result of a repair, printed by `repair --json`."""
 
     dry_run: bool
     versions: tuple[int, ...]
-    """Those that were checked."""
+    """The versions that were checked."""
     blobs: int
-    """How many were read, and their length in bytes."""
+    """The number of blobs read; `bytes` is their total length."""
     bytes: int
     findings: tuple[Finding, ...]
 
     @property
     def whole(self) -> bool:
-        """Whether readers and builds find now whatever they need of these versions."""
+        """True if readers and builds now find all that they need of these versions."""
         fine = ("dropped",) if self.dry_run else ("dropped", "restored")
         return all(finding.outcome in fine for finding in self.findings)
 
     @property
     def outcomes(self) -> Mapping[str, int]:
-        """How many things there were of each outcome."""
+        """The number of findings by outcome."""
         return Counter(finding.outcome for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def repair(
     progress: Progress,
     clock: Clock = time.time,
 ) -> Repaired:
-    """Read all that a version needs, or every version that is there, and restore or remove what is damaged.
+    """Check every blob that a version, or any version, needs, and restore or remove damaged ones.
 
     version: a number, an alias or `newest`. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where
     there is no such version, CorruptBlob where the record of the newest version is damaged and no copy has it,
@@ -102,7 +102,7 @@ def repair(
     findings += records
     restored = any(finding.outcome == "restored" for finding in findings)
     if not dry_run or not restored:
-        refs.newest(store)  # raises where it is damaged
+        refs.newest(store)  # raises if it is damaged
     needed = needs(store, copies)
     chosen = None if version is None else version_of(FolderReader(root), version)
     digests = needed.of(chosen)

@@ -1,7 +1,7 @@
-"""Going back to an earlier version, and letting builds go on after that.
+"""Rolling back to an earlier version, and resuming builds afterwards.
 
-A rollback writes two records under the lease: the hold, then the ref of a new version with the old manifest. A death
-between the two leaves a store on hold at the version it had; the same rollback, run again, finishes it.
+A rollback writes two records under the lease: the hold, then the ref of a new version with the old manifest. A crash
+between the two leaves a store on hold with its newest version unchanged; running the same rollback again completes it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Resumed", "RolledBack", "resume", "roll_back"]
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """How a rollback ended: what scripts read from `rollback --json`."""
+    """The result of a rollback, printed by `rollback --json`."""
 
     published: bool
-    """False where the newest version had that manifest already."""
+    """False if the newest version had that manifest already."""
     version: int
     """The newest version now."""
     target: int
-    """The version that was asked for."""
+    """The requested version."""
     manifest: str
     run: str
     hold: Hold
@@ -38,10 +38,10 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """How a resume ended: what scripts read from `resume --json`."""
+    """The result of a resume, printed by `resume --json`."""
 
     released: bool
-    """False where the store was not on hold."""
+    """False if the store was not on hold."""
     version: int | None
     """The newest version, which the next build starts from."""
     run: str
@@ -74,7 +74,7 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
 
 
 def resume(store: FolderStore, *, note: str = "", clock: Clock = time.time) -> Resumed:
-    """End the hold, so that builds go on; nothing to do where there is none.
+    """End the hold, so that builds go on; does nothing if there is none.
 
     Under the lease: a hold is never released while the rollback that placed it is at work. Raises LeaseLost then.
     """

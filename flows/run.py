@@ -1,4 +1,4 @@
-"""The frame of a build: from the lease to the commit. How its steps are run is left to whoever opens it."""
+"""The frame of a build, from the lease to the commit. Its caller decides how the steps are run."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ __all__ = [
 ]
 
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
-"""What a ref says that its version cost."""
+"""The cost figures of a version that its ref records."""
 
 Publish = Callable[[Manifest], None]
-"""Publishes a manifest on the way, and lets the build go on from it."""
+"""A function that publishes an intermediate manifest, from which the build continues."""
 
 
 class PlanOptions(TypedDict, total=False):
-    """What a build or a plan may be told beside its configuration.
+    """The options of a build or a plan beside its configuration.
 
     cold: make every part again. allow_shrink: publish although documents have gone. retry_refused: ask language models
     again what they refused or answered badly.
@@ -69,7 +69,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class BuildOptions(PlanOptions, total=False):
-    """What a build may be told besides. note: kept with the version. approved: the plan that the build must keep."""
+    """The further options of a build. note: kept with the version. approved: the plan that the build must keep."""
 
     note: str
     clock: Clock
@@ -78,7 +78,7 @@ class BuildOptions(PlanOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a build ended well: what scripts read from `build --json`."""
+    """The result of a successful build, printed by `build --json`."""
 
     published: bool
     version: int
@@ -93,7 +93,7 @@ class Outcome:
     vectors_reused: int
     llm_calls: int
     llm_tokens: int
-    llm_ledger: int  # answers that were there
+    llm_ledger: int  # answers found in the ledger
     cost: float  # of the calls, in the currency of the configured prices
     quarantined: int
     stand_ins: int  # texts of the version that a language model was to write and did not
@@ -116,13 +116,13 @@ class OpenRun:
     """The cost of the versions that this run has published."""
 
     def publish(self, manifest: Manifest) -> None:
-        """Commit a version on the way, and let the build go on from it."""
+        """Commit an intermediate version, and continue the build from it."""
         ref = self._commit(manifest)
         parent = lineage.read(self.record.store, manifest.lineage)
         self.build.follow(Parent(ref.version, ref.manifest, manifest, parent))
 
     def finish(self, manifest: Manifest) -> Outcome:
-        """Hold the manifest of all steps against the gates, and commit it. Raises GateRefused."""
+        """Check the manifest of all steps against the gates, and commit it. Raises GateRefused."""
         build, report = self.build, self.build.report
         for file in report.changed_files:
             build.progress.warn(
@@ -160,13 +160,13 @@ class OpenRun:
         )
 
     def _commit(self, manifest: Manifest) -> Ref:
-        """Publish the manifest, unless it is the parent's own: then there was nothing to do."""
+        """Publish the manifest, unless it equals the parent's: then there was nothing to do."""
         build, record = self.build, self.record
         build.update_costs()
         parent, served = build.parent, refs.standing(record.store)
         if parent and served and digest_of(manifest.to_bytes()) == parent.digest == served.manifest:
             if parent.manifest is None:
-                record.store.put_blob(manifest.to_bytes())  # what was damaged is whole again
+                record.store.put_blob(manifest.to_bytes())  # damage has been repaired
             ref = served
         else:
             cost = {name: build.report.total(name) - self._spent[name] for name in COSTS}
@@ -189,8 +189,8 @@ def open_run(
 ) -> Iterator[OpenRun]:
     """Hold the lease of a configuration's store and keep the run's record for the length of the block.
 
-    Raises LeaseLost where another run is at work or committed first, GateRefused where the store is on hold, what an
-    approved plan refuses, and whatever the block raises; the run's record then says so.
+    Raises LeaseLost if another run is at work or committed first, GateRefused if the store is on hold, the refusals of
+    an approved plan, and any error of the block; the run's record then says so.
     """
     began = time.monotonic()
     store = init_store(configuration.store)
@@ -234,9 +234,9 @@ def open_run(
 
 @dataclass
 class Order:
-    """A build that a command or a deployment asks for, and how it ended.
+    """A build that a command or a deployment requests, and its result.
 
-    dask: the address of a running scheduler; None for workers of the run. waves: for a backfill.
+    dask: the address of a running scheduler; None for private workers. waves: for a backfill.
     """
 
     configuration: Configuration
@@ -256,7 +256,7 @@ class Order:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenRun]:
-        """The run, its preflight done; blocks in the first share it. Raises what `open_run` and `preflight` raise."""
+        """The open run after its preflight; nested blocks share it. Raises as `open_run` and `preflight` do."""
         if self.run is not None:
             yield self.run
             return
@@ -276,7 +276,7 @@ def run_stages(
     progress: Progress,
     **options: Unpack[BuildOptions],
 ) -> Outcome:
-    """Bring a store up to date with its corpus; `stages` runs the steps, and may publish versions on the way."""
+    """Bring a store up to date with its corpus; `stages` runs the steps, and may publish intermediate versions."""
     with open_run(command, configuration, executor, progress=progress, **options) as run:
         return run.finish(stages(run.build, run.publish))
 
@@ -289,19 +289,19 @@ def run_build(
     progress: Progress,
     **options: Unpack[BuildOptions],
 ) -> Outcome:
-    """As `run_stages`, for steps that publish nothing on the way."""
+    """Like `run_stages`, for steps that publish no intermediate versions."""
     return run_stages("build", configuration, executor, lambda build, _: stages(build), progress=progress, **options)
 
 
 def build_inline(configuration: Configuration, *, progress: Progress, **options: Unpack[BuildOptions]) -> Outcome:
-    """A build in this process alone, stage after stage, without Prefect or Dask: for tests and debugging."""
+    """Build in this process alone, stage after stage, without Prefect or Dask: for tests and debugging."""
     return run_build(configuration, InlineExecutor(), Build.run, progress=progress, **options)
 
 
 def backfill_inline(
     configuration: Configuration, waves: Waves, *, progress: Progress, **options: Unpack[BuildOptions]
 ) -> Outcome:
-    """A backfill in this process alone, as `build_inline`."""
+    """Backfill in this process alone, like `build_inline`."""
 
     def together(build: Build, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -314,9 +314,9 @@ def backfill_inline(
 
 
 def parent_of(store: Store, progress: Progress) -> Parent | None:
-    """The version that a build starts from, None before the first; warns where it is damaged.
+    """The version that a build starts from, None before the first; warns if it is damaged.
 
-    Where the newest was withdrawn as it was published: with the content of the one before, which readers have.
+    If the newest was withdrawn on publication, it has the content of the one before, which readers have.
     """
     newest = refs.newest(store)
     if newest is None:
@@ -326,13 +326,13 @@ def parent_of(store: Store, progress: Progress) -> Parent | None:
         manifest = read_manifest(store, ref.manifest)
         return Parent(newest.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
     except CorruptBlob as error:
-        # Nothing of it can be reused; what is made again restores the blobs that are the same.
+        # Nothing of it can be reused; parts that are made again restore identical blobs.
         progress.warn(f"version {ref.version} is damaged, its parts are made again: {error}")
         return Parent(newest.version, ref.manifest, None, Lineage())
 
 
 def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
-    """Raise GateRefused where the candidate finds too little; it is kept, and the run's record names it."""
+    """Raise GateRefused if the candidate finds too little; it is kept, and the run's record names it."""
     digest = digest_of(manifest.to_bytes())
     if build.measured is None or (build.parent is not None and build.parent.digest == digest):
         return

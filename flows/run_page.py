@@ -1,4 +1,4 @@
-"""What a run did, as a page in Markdown that Prefect shows with its flow run."""
+"""The report of a run as a Markdown page, which Prefect shows with its flow run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["run_page"]
 
 
 def run_page(order: Order) -> str:
-    """The page of a run: how it ended, what each stage made, reused and took, and what the gate of quality measured."""
+    """The page of a run: its end, the parts made and reused and the time of each stage, and the measured quality."""
     store, run, outcome = order.configuration.store, order.run, order.outcome
     lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: `{store}`", ""]
     if outcome is not None:

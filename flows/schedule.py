@@ -1,8 +1,8 @@
 """The nightly run on one machine: a process that starts `indexmill build` whenever a schedule comes due.
 
-Each run is a process of its own with the Prefect server it needs, so that nothing of one night reaches the next. A run
-that takes longer than the schedule's interval delays none: what came due meanwhile is left out, and after a night in
-which the machine slept one run makes up for all that were missed.
+Each run is a separate process with its own Prefect server, so that no state of one night reaches the next. If a run
+takes longer than the schedule's interval, the runs due meanwhile are skipped, and after a night in which the machine
+slept, one run makes up for all that were missed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from storage.clock import Clock
 __all__ = ["next_run", "serve"]
 
 _LOOK = 20.0
-"""Seconds between two looks at the clock, which may be set, or stand still with the machine."""
+"""Seconds between two checks of the clock, which may be set, or stop while the machine sleeps."""
 
 
 def next_run(cron: str, timezone: str, after: float) -> datetime:
-    """When a schedule comes due next after a time (seconds since 1970); BadInput where it is no schedule."""
+    """The next time a schedule is due after a given time (seconds since 1970); BadInput if it is no schedule."""
     from prefect.server.schemas.schedules import CronSchedule
 
     try:
@@ -51,7 +51,8 @@ def serve(
 ) -> None:
     """Run a command whenever the schedule comes due, until SIGTERM or Ctrl-C.
 
-    Both are handed to a run that is at work, whose end is waited for. `tell` is given a line about what comes next.
+    Both are passed on to a run that is at work, and its end is awaited. `tell` is called with a line about the next
+    run.
     """
     due = next_run(cron, timezone, clock())
     tell(f"next run at {due:%Y-%m-%d %H:%M %Z}")
@@ -68,7 +69,7 @@ def serve(
 
 
 class _Stop:
-    """SIGTERM and Ctrl-C: handed on to the run at work."""
+    """The handler of SIGTERM and Ctrl-C, which passes them on to the run at work."""
 
     def __init__(self) -> None:
         self.came = threading.Event()
@@ -80,8 +81,8 @@ class _Stop:
             self._process.terminate()
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command to its end; its exit code."""
-        # Ctrl-C reaches every process of a terminal: in a session of its own the run hears of it from us alone.
+        """Run a command to its end; returns its exit code."""
+        # Ctrl-C reaches every process of a terminal: in its own session, the run gets it only from us.
         self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - ours
         if self.came.is_set():
             self._process.terminate()

@@ -1,9 +1,9 @@
-"""Folders for temporary files that go with the process that made them, however that ends.
+"""Folders for temporary files that are removed with their process, even one that is killed.
 
 A process holds a lock (flock) on each of its folders, which the system drops when the process ends, and names itself in
-a file there. A folder that names a process of this boot of this machine, and has no lock, was left by a process that
-was killed; whoever makes the next one beside it removes it. Locks may say nothing of a process elsewhere (NFS), and a
-folder that names no process may be somebody's own: these are left, unless a folder is empty.
+a file there. A folder without a lock that names a process of this boot of this machine was left by a killed process;
+the next process to make a folder beside it removes it. Locks may not show a process on another machine (NFS), and a
+folder that names no process may belong to something else: these are left, unless empty.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from storage.processes import Process, alive, same_boot, this_process
 __all__ = ["PREFIX", "scratch_folder"]
 
 PREFIX = "indexmill-run-"
-"""How their names begin."""
+"""The prefix of their names."""
 
 _OWNER = "owner.json"
-"""The file that names the process of a folder: the first that is written there, and the last that is removed."""
+"""The file that names the process of a folder, written first and removed last."""
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for this process alone (mode 0700), in that of `tempfile`; it is gone after the block.
+    """A folder for this process alone (mode 0700), in the folder of `tempfile`; it is removed after the block.
 
-    Removes the folders that processes of the same user left there when they were killed.
+    Also removes folders that killed processes of the same user left there.
     """
     place = Path(tempfile.gettempdir())
     _remove_abandoned(place)
@@ -40,7 +40,7 @@ def scratch_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        _remove(folder)  # what cannot be removed now is left for the next process
+        _remove(folder)  # any rest is left for the next process
         os.close(lock)
 
 
@@ -50,11 +50,11 @@ def _locked_folder(place: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
             lock = _open_folder(folder)
-        except FileNotFoundError:  # while it was empty another process took it for an abandoned one
+        except FileNotFoundError:  # another process took it for abandoned while it was empty
             continue
         try:
             _lock_and_name(folder, lock)
-        except (BlockingIOError, FileNotFoundError):  # another process is removing it, or has
+        except (BlockingIOError, FileNotFoundError):  # another process is removing it, or has removed it
             os.close(lock)
             continue
         except BaseException:
@@ -69,7 +69,7 @@ def _lock_and_name(folder: Path, lock: int) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:  # a file system without locks, where nobody removes what others left
+    except OSError:  # a file system without locks, where leftovers cannot be recognised
         return
     (folder / _OWNER).write_bytes(this_process().to_bytes())
 
@@ -99,7 +99,7 @@ def _remove_unlocked(folder: Path) -> None:
 
 
 def _owner_is_gone(folder: Path) -> bool:
-    """Whether a folder that has no lock names a process that this machine can tell has ended."""
+    """True if an unlocked folder names a process that has certainly ended."""
     try:
         owner = Process.from_bytes((folder / _OWNER).read_bytes(), f"{folder}/{_OWNER}")
     except (OSError, StoreError):
@@ -109,7 +109,7 @@ def _owner_is_gone(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder as far as that is possible; whatever is left of it, it names its process, or is empty."""
+    """Remove a folder as far as possible; any rest of it still names its process, or is empty."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in list(entries):
             with contextlib.suppress(OSError):
@@ -124,12 +124,12 @@ def _remove(folder: Path) -> None:
 
 
 def _open_folder(folder: Path) -> int:
-    """A descriptor of a folder; raises OSError for anything else, a link included."""
+    """Open a folder as a descriptor; raises OSError for anything else, a symbolic link included."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def _leads_to(descriptor: int, folder: Path) -> bool:
-    """Whether a path still leads to the folder that was opened."""
+    """True if a path still leads to the folder that was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), folder.lstat())
     except FileNotFoundError:

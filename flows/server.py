@@ -1,8 +1,8 @@
-"""The Prefect server of a process whose user has none: a child on a free port of 127.0.0.1 that ends with the process.
+"""A private Prefect server for users without one: a child on a free port of 127.0.0.1 that ends with its process.
 
-Prefect's own temporary server outlives a parent that is killed, and answers everybody; this one watches its parent, and
-answers nobody who lacks its password, health checks included. Where it dies or hangs it is started again, at the same
-port and with the same database.
+Prefect's own temporary server outlives a killed parent, and answers everybody; this one watches its parent, and
+requires a password for every request, health checks included. If it dies or hangs, it is restarted at the same port
+with the same database.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 5.0
 _HANGS_SECONDS = 45.0
-"""Seconds that the server has to start, between two looks at it, and that it may leave a question without an answer."""
+"""In seconds: the server's time to start, the interval between checks, and the time it may leave one unanswered."""
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -48,13 +48,13 @@ _QUIET = {
 
 
 class PrivateServer:
-    """The server at work. environment: by which Prefect, imported or started anew, finds it; without the password."""
+    """The running server. environment: the variables by which Prefect finds it; without the password."""
 
     def __init__(self, llm: LlmSettings | None, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._closing = contextlib.ExitStack()
         home = self._closing.enter_context(scratch_folder())
-        self._socket = self._closing.enter_context(socket.socket())  # shared: who calls while it starts again waits
+        self._socket = self._closing.enter_context(socket.socket())  # inherited, so that calls during a restart wait
         self._socket.bind((_HOST, 0))
         self.url = f"http://{_HOST}:{self._socket.getsockname()[1]}/api"
         self.password = secrets.token_urlsafe(32)
@@ -71,7 +71,7 @@ class PrivateServer:
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Block until the server answers, and keep it running from then on; raises IndexmillError where it does not."""
+        """Block until the server answers, and keep it running from then on; raises IndexmillError if it does not."""
         if self._keeper.is_alive():
             return
         if not self._answers_within(_START_SECONDS):
@@ -88,7 +88,7 @@ class PrivateServer:
 
     @property
     def running(self) -> bool:
-        """Whether `close` has not been called."""
+        """True until `close` is called."""
         return not self._closed.is_set()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -101,10 +101,10 @@ class PrivateServer:
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).resolve().parent.parent,
-                start_new_session=True,  # Ctrl-C is for the run: its flow still tells the server how it ended
+                start_new_session=True,  # Ctrl-C is for the run, whose flow still reports its end to the server
             )
         if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has ended, as `wait` will say
+            with contextlib.suppress(BrokenPipeError):  # it has ended; `wait` reports it
                 process.stdin.write(f"{self.password}\n".encode())
                 process.stdin.flush()
         return process
@@ -116,7 +116,7 @@ class PrivateServer:
             self._process.stdin.close()
 
     def _keep(self) -> None:
-        """Start the server again whenever it has ended or hangs."""
+        """Restart the server whenever it has ended or hangs."""
         while not self._closed.wait(0.2):
             if self._process.poll() is None and self._answers_within(_HANGS_SECONDS):
                 self._pause()
@@ -147,11 +147,11 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def private_prefect(llm: LlmSettings | None = None, warn: Callable[[str], None] = print) -> Iterator[PrivateServer]:
-    """Give this process a Prefect server, and for the length of the block the environment that leads there.
+    """Start a Prefect server for this process, and set its environment variables during the block.
 
-    Enter it before Prefect is first imported: Prefect reads its environment then. The server starts while the block
-    runs, serves later blocks too, and ends with the process: Prefect sends events behind a flow's back until then.
-    llm: whose key the server is not given. warn: told where the server dies and is started again.
+    Enter it before Prefect is first imported, which reads the environment. The server starts while the block runs,
+    serves later blocks too, and ends with the process, since Prefect sends events in the background until then.
+    llm: its key is withheld from the server. warn: called if the server dies and is restarted.
     """
     global _server
     with _lock:
@@ -170,7 +170,7 @@ def private_prefect(llm: LlmSettings | None = None, warn: Callable[[str], None] 
 
 
 def answers(url: str, password: str | None = None) -> bool:
-    """Whether a Prefect server answers at an address; with a password no proxy is asked, and told the password."""
+    """True if a Prefect server answers at an address; with a password, proxies are bypassed so that none sees it."""
     health = urllib.request.Request(url.rstrip("/") + "/health")  # noqa: S310 - ours, or the user's
     opener = urllib.request.build_opener()
     if password is not None:
@@ -184,14 +184,14 @@ def answers(url: str, password: str | None = None) -> bool:
 
 
 def _without_proxy(host: str) -> dict[str, str]:
-    """The variables by which clients (httpx, websockets, urllib) reach a host directly, and others as before."""
-    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order that clients ask in
+    """The variables that make clients (httpx, websockets, urllib) bypass proxies for a host too."""
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order in which clients read them
     value = given if given.strip() == "*" else ",".join(filter(None, [given, host]))
     return {"no_proxy": value, "NO_PROXY": value}
 
 
 def _authorization(password: str) -> str:
-    """The header of a request as Prefect's clients send it."""
+    """The Authorization header of Prefect's clients."""
     return f"Basic {base64.b64encode(password.encode()).decode()}"
 
 
@@ -202,7 +202,7 @@ _Application = Callable[
 
 
 class _PasswordGuard:
-    """A web application (ASGI) that answers nothing without the password: Prefect would tell everybody how it is."""
+    """An ASGI application that rejects requests without the password, even health checks, which Prefect answers."""
 
     def __init__(self, application: _Application, password: str) -> None:
         self._application = application
@@ -229,9 +229,9 @@ class _PasswordGuard:
 
 
 def _serve(descriptor: int) -> None:
-    """Serve at a socket until the parent goes away: its end of our standard input closes, however it died.
+    """Serve at a socket until the parent ends, which closes our standard input however it died.
 
-    The first line of that is the password.
+    The first line of standard input is the password.
     """
     password = sys.stdin.buffer.readline().decode().strip()
     if not password:

@@ -1,4 +1,4 @@
-"""How fresh the index is, from the store's records alone: for monitors that ask every few minutes.
+"""The freshness of the index, from the store's records alone, for monitors that run every few minutes.
 
 The published index is as fresh as the last successful run that compared it with the corpus, whether that run published
 it or found nothing to do. Its age counts from the start of that run, when the corpus was read. A candidate that was
@@ -25,11 +25,11 @@ from storage.runs import Run
 __all__ = ["EXIT_CODES", "State", "Status", "duration_text", "read_status"]
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
-"""How a store stands; of several that hold, the last.
+"""The state of a store; if several apply, the last of them.
 
-stale: older than the age that was asked for. refused: by a gate, the last build, and nothing newer is published.
-candidate-waiting: so, and the build's candidate can be published by hand. rolled-back: no build has held the index
-against the corpus since. on-hold: builds are refused until `indexmill resume`.
+stale: older than the requested age. refused: a gate refused the last build, and nothing newer is published.
+candidate-waiting: refused, and the candidate can be published by hand. rolled-back: no build has compared the index
+with the corpus since. on-hold: builds are refused until `indexmill resume`.
 """
 
 EXIT_CODES: dict[State, int] = {
@@ -41,7 +41,7 @@ EXIT_CODES: dict[State, int] = {
     "on-hold": 8,
     "rolled-back": 9,
 }
-"""What `indexmill status` exits with; 2 is for a store that is not there."""
+"""The exit codes of `indexmill status`; 2 is for a missing store."""
 
 _READ_THE_CORPUS = ("build", "backfill")
 _ENDED_WELL = ("published", "unchanged")
@@ -49,7 +49,7 @@ _ENDED_WELL = ("published", "unchanged")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The newest version, and how long ago it was published."""
+    """The newest version, and its age since publication."""
 
     version: int
     manifest: str
@@ -60,7 +60,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """A run as it stands now."""
+    """The current state of a run."""
 
     run: str
     command: str
@@ -68,13 +68,13 @@ class LastRun:
     exit_code: int | None
     started: str
     ended: str | None
-    age_seconds: float  # since it started
+    age_seconds: float  # since its start
     error: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """Who holds the lease, and since when. ended: why it is nobody's any more, though it was never given back."""
+    """The holder of the lease. ended: the reason why the lease is free although it was never given back."""
 
     run: str
     holder: str
@@ -94,15 +94,15 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a store stands.
+    """The status of a store.
 
-    success: the last run that held what is served against the corpus. candidate: the run whose candidate may be
-    published by hand. stand_ins: by stage, the texts of what is served, and those of them that no model wrote.
+    success: the last run that compared the served index with the corpus. candidate: the run whose candidate may be
+    published by hand. stand_ins: by stage, the number of texts in the served index, and of those that no model wrote.
     """
 
     state: State
     fresh: bool
-    age_seconds: float | None  # since the corpus was read that what is served was last held against
+    age_seconds: float | None  # since the corpus of the last comparison was read
     max_age_seconds: float | None
     version: Version | None
     success: LastRun | None
@@ -118,7 +118,7 @@ class Status:
 
 
 def read_status(store: FolderStore, now: float, max_age: float | None = None) -> Status:
-    """The state of a store at a time, seconds since the epoch; `max_age` in seconds, any age for None."""
+    """The status of a store at a time in seconds since the epoch; `max_age` in seconds, None for any age."""
     history = refs.history(store)
     newest = refs.standing(store)
     known = runs.list_runs(store, clock=lambda: now, history=history)
@@ -189,7 +189,7 @@ def _version(ref: Ref, now: float) -> Version:
 
 
 def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
-    """The runs that brought the index up to date, each with the time its corpus was read, in the order of these."""
+    """The runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
     started = {run.run_id: run.started for run in known}
     successes: list[tuple[str, Run]] = []
     for run in known:
@@ -205,7 +205,7 @@ def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
 def _of_current(
     successes: Sequence[tuple[str, Run]], history: Sequence[Ref], newest: Ref | None
 ) -> list[tuple[str, Run]]:
-    """The successes whose manifest is the one that is served now."""
+    """The successes with the manifest that is served now."""
     if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
@@ -219,12 +219,12 @@ def _refused(known: Sequence[Run], read_at: str) -> Run | None:
 
 
 def _is_publishable(refused: Run | None, newest: Ref) -> bool:
-    """Whether the candidate of a refused build can still be published."""
+    """True if the candidate of a refused build can still be published."""
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
 
 def _rollback(known: Sequence[Run], newest: Ref | None, read_at: str | None) -> Run | None:
-    """The rollback that published the newest version, unless a build has held that against the corpus since."""
+    """The rollback that published the newest version, unless a build has compared it with the corpus since."""
     for run in known:
         if newest is not None and run.run_id == newest.run_id and run.start.command == "rollback":
             return run if read_at is None or read_at < run.started else None
@@ -237,7 +237,7 @@ def _stand_ins(success: Run) -> dict[str, dict[str, int]]:
 
 
 def _staleness(published: bool, age: float | None, max_age: float | None) -> str | None:
-    """Why the index is not fresh, as far as its age tells."""
+    """The reason why the index is not fresh, judged by its age alone; None if it is."""
     if not published:
         return "no version was published yet: run `indexmill build`"
     if max_age is None:
@@ -308,7 +308,7 @@ def _age(timestamp: str, now: float) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A length of time for people: its two largest units."""
+    """A duration as text, in its two largest units."""
     pieces = []
     rest = round(seconds)
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):

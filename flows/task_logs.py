@@ -1,4 +1,4 @@
-"""What a run tells of its progress, also in the logs of its flow run and of its task runs."""
+"""The progress of a run, also written to the logs of its flow run and task runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LoggingProgress"]
 
 
 class LoggingProgress:
-    """Tells a progress what it is told, and logs the ends of stages, warnings and notes in the run at hand."""
+    """Forwards to another progress, and logs the ends of stages, warnings and notes in the current run."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

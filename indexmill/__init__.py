@@ -80,11 +80,11 @@ def open(  # noqa: A001
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
     processes: with more than one, that many worker processes are started. They answer batches of questions instead of
-    this process, and end with ``close``. Leave it at 1 where the readers are separate processes already.
+    this process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
     manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; an exported folder or a
-    version with another one is refused before anything of it is parsed.
+    version with another one is refused before parsing.
     Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
-    for a version and an alias at once, less than one process, or a ``manifest`` that is no SHA-256.
+    for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
     """
     with LOADING:
         from indexmill.snapshot import open_snapshot
@@ -109,8 +109,8 @@ def open_llm(
 
     base_url: the endpoint, such as http://localhost:8000/v1; OpenAI's by default. The key is in the environment
     variable ``api_key_env``, or in a file, or what the function ``token_provider`` (module:function) returns; it is
-    looked up for every call. structured: how the form of an answer is asked for: json_schema, json_object, text, or
-    auto, whichever the endpoint has. temperature: None for models that take none. timeout_seconds: of one call.
+    looked up for every call. structured: the way to request an answer's form: json_schema, json_object, text, or
+    auto, the first that the endpoint supports. temperature: None for models that take none. timeout_seconds: of a call.
     Nothing is looked up or asked before the first call. Raises ConfigurationError for settings that cannot work.
     """
     from indexmill.models import openai_llm
@@ -142,10 +142,10 @@ def open_reranker(
 
     A cross-encoder is one of sentence-transformers, with one output; it needs ``indexmill[rerank]``. An endpoint speaks
     the protocol that Jina, Cohere, vLLM and Text Embeddings Inference share (``/v1/rerank``); it needs
-    ``indexmill[answer]``. model, api_key_env, timeout_seconds: of an endpoint: the model's name there, the environment
-    variable that holds its key, if it wants one, and how long one call may take.
-    Raises ModelUnavailable where a package or the model is missing, BadInput for a model's name beside a folder,
-    ConfigurationError for a URL that is none.
+    ``indexmill[answer]``. model, api_key_env, timeout_seconds: for an endpoint: the model's name there, the environment
+    variable that holds its key, if it requires one, and the time limit of one call.
+    Raises ModelUnavailable if a package or the model is missing, BadInput for a model's name beside a folder,
+    ConfigurationError for an invalid URL.
     """
     from indexmill.models import reranker
 
@@ -153,7 +153,7 @@ def open_reranker(
 
 
 _LAZY = {"Answer": "indexmill.answer.base", "Hit": "indexmill.hits", "Snapshot": "indexmill.snapshot"}
-"""Classes whose modules pull in numpy and pyarrow: imported only when somebody asks for them."""
+"""Classes whose modules import numpy and pyarrow: imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What changed between two snapshots, from their manifests and the tables of the shards that differ.
+"""The difference between two snapshots, from their manifests and the tables of the shards that differ.
 
     from indexmill.diff import diff
 
@@ -36,40 +36,40 @@ Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents by id, in the order of the ids; each counts in one field alone."""
+    """Documents by id, in the order of the ids; each counts in only one field."""
 
     added: pa.Array
     removed: pa.Array
     changed: pa.Array
-    """In both, with another content hash."""
+    """In both snapshots, with different content hashes."""
     moved_from: pa.Array
     moved_to: pa.Array
-    """The same title, text and metadata under another id, pair by pair, as of a renamed file.
+    """The same title, text and metadata under another id, pair by pair, as for a renamed file.
 
-    Of several that are alike those of one source are paired first, then in the order of the ids.
+    Among equal documents, those of the same source are paired first, the others in the order of the ids.
     """
     unchanged: int
 
 
 @dataclass(frozen=True)
 class Entities:
-    """Entities that one of the two has and the other lacks."""
+    """Entities that only one of the two snapshots has."""
 
     added: int
     removed: int
     added_names: tuple[str, ...]
-    """Surfaces of the most mentioned, the first ten unless the caller asks for more."""
+    """Surfaces of the most mentioned entities, ten by default."""
     removed_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of artifacts, a blob counted once."""
+    """Bytes of artifacts; each blob counts once."""
 
     a: int
     b: int
     new: int
-    """Of blobs that b has and a lacks."""
+    """Bytes of blobs that b has and a lacks."""
 
 
 @dataclass(frozen=True)
@@ -79,25 +79,25 @@ class Difference:
     a: Snapshot
     b: Snapshot
     equal: bool
-    """Whether they have the same manifest; then nothing differs."""
+    """True if both have the same manifest; then nothing differs."""
     documents: Documents
     passages_added: int
     passages_removed: int
     rows: Mapping[str, tuple[int, int]]
-    """Summaries, communities and other rows of the families' tables that came and went, by their table's name."""
+    """Numbers of added and removed summaries, communities and other rows of family tables, by table name."""
     entities: Entities
     bytes: Sizes
     bytes_of: Mapping[str, Sizes]
     """By the first word of the artifacts' names: `documents`, `vectors`, `names`."""
     cost: Mapping[str, float]
-    """What the runs spent that published the versions after the older and up to the newer one."""
+    """The total cost of the runs that published the versions after the older one, up to the newer one."""
 
     def settings(self) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ, by their path: what a has, what b has; None where one has no such setting."""
+        """The settings that differ, by path: the values of a and of b; None if one lacks the setting."""
         return _differing(self.a.manifest.configuration, self.b.manifest.configuration)
 
     def models(self) -> dict[str, tuple[Any, Any]]:
-        """What differs in the fingerprints of the models, by path."""
+        """The differences of the models' fingerprints, by path."""
         return _differing(self.a.manifest.models, self.b.manifest.models)
 
     def environment(self) -> dict[str, tuple[Any, Any]]:
@@ -118,7 +118,7 @@ class Difference:
         }
 
     def to_json(self, limit: int = 10) -> dict[str, Any]:
-        """The difference as one JSON object, with at most so many ids of each kind."""
+        """The difference as one JSON object, with a limited number of ids of each kind."""
         documents = self.documents
         moved = zip(documents.moved_from[:limit].to_pylist(), documents.moved_to[:limit].to_pylist(), strict=True)
         return {
@@ -155,10 +155,10 @@ class Difference:
 
 
 def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = None, names: int = 10) -> Difference:
-    """What changed from version a to version b of a store: from the parent of b to the newest unless they are given.
+    """The difference from version a to version b of a store: by default from the parent of b to the newest version.
 
-    names: how many entities are named. Raises SnapshotNotFound where there is no such store or version, and where b
-    has no parent, CorruptBlob where a table that has to be read is damaged.
+    names: the most entities to name. Raises SnapshotNotFound if there is no such store or version, or b has no
+    parent, CorruptBlob if a table that must be read is damaged.
     """
     store = FolderReader(os.fspath(path))
     newer = store.resolve(version=b)
@@ -175,9 +175,9 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
 
 
 def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref] = ()) -> Difference:
-    """What changed from snapshot a to snapshot b, which may be of different stores, or exported folders.
+    """The difference from snapshot a to snapshot b, which may be of different stores, or exported folders.
 
-    between: the refs whose costs count.
+    between: the refs whose costs are summed.
     """
     added, removed = _counted(a, b, "passages", "passage_id")
     return Difference(
@@ -199,7 +199,7 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
 
 
 def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
-    """The shards of a table that differ, in groups of a's and b's that may hold the same rows."""
+    """Yield the differing shards of a table, in groups of a's and b's shards that may hold the same rows."""
     sides = [{shard.name: shard for shard in snapshot.shards(table)} for snapshot in (a, b)]
     shared = {shard.digest for shard in sides[0].values()} & {shard.digest for shard in sides[1].values()}
     left, right = ({n: one for n, one in side.items() if one.digest not in shared} for side in sides)
@@ -214,7 +214,7 @@ def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
 
 
 def _read(snapshot: Snapshot, shards: Sequence[Artifact], *columns: str) -> pa.Table:
-    """Columns of some shards, one after the other; empty texts where there is no shard."""
+    """Columns of some shards, concatenated; a table without rows if there is no shard."""
     tables = [read_table(snapshot.file(shard.name), shard, columns) for shard in shards]
     return pa.concat_tables(tables) if tables else _no_rows(*columns)
 
@@ -224,7 +224,7 @@ def _no_rows(*columns: str) -> pa.Table:
 
 
 def _absent(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which ids are not among the others."""
+    """A mask of the ids that are not among the others."""
     return pc.invert(pc.is_in(ids, value_set=others))
 
 
@@ -249,7 +249,7 @@ def _documents(a: Snapshot, b: Snapshot) -> Documents:
     from_rows, to_rows = _moves(removed_hashes, added_hashes)
     from_rest, to_rest = _rest(removed, from_rows), _rest(added, to_rows)
     if len(from_rest) and len(to_rest):
-        # A content hash covers the source, which of a renamed file is another: so the contents themselves are compared.
+        # A content hash covers the source, which changes when a file is renamed; so the contents are compared.
         here, there = _moves(_bodies(a, b, removed.take(from_rest)), _bodies(b, a, added.take(to_rest)))
         from_rows = np.concatenate([from_rows, from_rest[here]])
         to_rows = np.concatenate([to_rows, to_rest[there]])
@@ -272,13 +272,13 @@ def _sorted(documents: list[pa.Table]) -> tuple[pa.Array, pa.Array]:
 
 
 def _moves(gone: pa.Array, come: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of both that have the same hash, pair by pair: the n-th of a hash here with the n-th there."""
+    """The rows with equal hashes, pair by pair: the n-th of a hash in one with the n-th in the other."""
     at = pc.index_in(_numbered(gone), value_set=_numbered(come))
     return np.flatnonzero(at.is_valid()), at.drop_null().to_numpy().astype(np.int64)
 
 
 def _numbered(hashes: pa.Array) -> pa.Array:
-    """Each hash with the number of equal ones before it."""
+    """Each hash with the number of equal hashes before it appended."""
     codes = hashes.dictionary_encode().indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
@@ -288,14 +288,14 @@ def _numbered(hashes: pa.Array) -> pa.Array:
 
 
 def _rest(ids: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """The rows of some ids without these."""
+    """The row numbers of some ids, except these."""
     keep = np.ones(len(ids), bool)
     keep[rows] = False
     return np.flatnonzero(keep)
 
 
 def _bodies(snapshot: Snapshot, other: Snapshot, ids: pa.Array) -> pa.Array:
-    """A digest of title, text and metadata for each of some documents in the snapshot's shards that the other lacks."""
+    """The digests of title, text and metadata of some documents, read from the shards that the other snapshot lacks."""
     found: dict[str, str] = {}
     for shards, _ in _groups(snapshot, other, "documents"):
         for shard in shards:
@@ -309,7 +309,7 @@ def _bodies(snapshot: Snapshot, other: Snapshot, ids: pa.Array) -> pa.Array:
 
 
 def _counted(a: Snapshot, b: Snapshot, table: str, column: str) -> tuple[int, int]:
-    """How many ids of a table b has and a lacks, and the other way round."""
+    """The numbers of added and of removed ids of a table, from a to b."""
     added = removed = 0
     for left, right in _groups(a, b, table):
         ids, new_ids = _read(a, left, column)[column], _read(b, right, column)[column]
@@ -344,7 +344,7 @@ def _entities(a: Snapshot, b: Snapshot, names: int) -> Entities:
 def _most_mentioned(
     snapshot: Snapshot, shards: Sequence[Artifact], mask: pa.ChunkedArray, names: int
 ) -> list[tuple[int, str, str]]:
-    """Minus the mentions, the id and the surface of so many entities."""
+    """The ``names`` most mentioned entities: the negated number of mentions, the id and the surface."""
     table = _read(snapshot, shards, "entity_id", "surface", "mentions").filter(mask)
     first = pc.select_k_unstable(table, k=names, sort_keys=[("mentions", "descending"), ("entity_id", "ascending")])
     return [(-row["mentions"], row["entity_id"], row["surface"]) for row in table.take(first).to_pylist()]
@@ -386,7 +386,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
 
 
 def _flat(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested mappings by their path, `split.passage_tokens`."""
+    """Yield the leaves of nested mappings by path, such as `split.passage_tokens`."""
     for name, item in value.items():
         if isinstance(item, Mapping) and item:
             yield from _flat(item, f"{path}{name}.")

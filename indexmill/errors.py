@@ -50,7 +50,7 @@ __all__ = [
 
 
 class IndexmillError(Exception):
-    """The base of everything that indexmill raises on purpose."""
+    """The base class of all errors that indexmill raises on purpose."""
 
     exit_code: ClassVar[int] = 1
 
@@ -92,7 +92,7 @@ class DiskFull(StoreNotWritable):
     def of(cls, error: BaseException, where: object, what_to_do: str = "") -> DiskFull | None:
         """The error for a full disk or quota; None for any other error.
 
-        where: the file or folder that was written; for a path, the message says how much is free there. what_to_do: the
+        where: the file or folder that was written; for a path, the message states the free space there. what_to_do: the
         advice, instead of freeing space there and running again.
         """
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -104,7 +104,7 @@ class DiskFull(StoreNotWritable):
 
     @classmethod
     def of_any(cls, error: BaseException, *folders: Path) -> DiskFull | None:
-        """The same for an error that may name no file; ``folders`` are those that it may come from."""
+        """The error for a full disk, from one that may name no file; ``folders``: the places it may come from."""
         named = getattr(error, "filename", None)
         if named is not None:
             return cls.of(error, named)

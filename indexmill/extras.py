@@ -1,4 +1,4 @@
-"""Which extra of indexmill brings an optional package, and what to say where it is not installed."""
+"""The extras of indexmill by optional package, and the error for a missing package."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _EXTRAS = {
     "torch": "rerank",
     "transformers": "rerank",
 }
-"""Those that a reader needs; the pipeline needs more."""
+"""The packages that a reader needs; the pipeline needs more."""
 
 _BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
-"""Packages that a reader may want without the rest of what the pipeline needs: the name under which pip knows each."""
+"""Pipeline packages that a reader may need alone, by import name: their names for pip."""
 
 
 def install(package: str) -> str:
@@ -30,10 +30,10 @@ def install(package: str) -> str:
 
 
 def not_installed(what: str, package: str, error: ImportError | None = None, instead: str = "") -> ModelUnavailable:
-    """The error where something needs a package that cannot be imported.
+    """The error for a required package that cannot be imported.
 
-    package: what is imported; where ``error`` says that another one is missing, that one is named. instead: another way
-    out than to install it, such as "set llm.backend to extractive".
+    package: the imported package; if ``error`` names another missing one, that one is reported. instead: an alternative
+    to installing it, such as "set llm.backend to extractive".
     """
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]

@@ -1,11 +1,11 @@
-"""What a process that is forked, as a preloading web server forks its workers, has to make anew before it goes on.
+"""Renewal of state in forked processes, such as the workers of a preloading web server.
 
-A child has one thread, the one that forked. A lock that another thread held stays held there, and a library that hands
-work to its own threads waits for threads that are gone. So locks are free again in a child, an encoder opens its
-runtime again, and torch runs in a thread that the child starts.
+A child has one thread, the one that forked. A lock that another thread held stays locked there, and a library that
+hands work to its own threads waits for threads that are gone. So in a child locks are replaced, an encoder reopens its
+runtime, and torch runs in a thread that the child starts.
 
-What cannot be made anew is waited for: Python locks a module while a thread imports it, and in a child it would stay
-locked. So a process is forked only once no thread is loading anything.
+Import locks cannot be replaced: Python locks a module while a thread imports it, and in a child it would stay locked.
+So a process is forked only once no thread is loading anything.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 
 class Renewable(Protocol):
-    """What holds something that no child can use."""
+    """An object with state that a forked child cannot use."""
 
     def after_fork(self) -> None:
-        """Replace that, in the child, before anything else runs there. Must take no lock."""
+        """Replace that state in the child before anything else runs there. Must take no lock."""
         ...
 
 
 _every: weakref.WeakSet[Renewable] = weakref.WeakSet()
 _torch_has_threads = False
-"""Whether a process that this one was forked from had torch, whose threads are gone here."""
+"""True if an ancestor process had loaded torch, whose threads do not exist here."""
 
 
 def renew_in_children(renewable: Renewable) -> None:
@@ -46,7 +46,7 @@ def renew_in_children(renewable: Renewable) -> None:
 
 
 def keep_forever(*objects: object) -> None:
-    """Never free these, not even when the process ends: their destructors would wait for threads that are gone."""
+    """Never free these objects, not even at process exit: their destructors would wait for threads that are gone."""
     import ctypes
 
     for kept in objects:
@@ -54,7 +54,7 @@ def keep_forever(*objects: object) -> None:
 
 
 class Lock:
-    """A reentrant lock that is free in a forked process, whoever held it at that moment."""
+    """A reentrant lock that is unlocked in a forked child, whichever thread held it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -72,19 +72,19 @@ class Lock:
 
 
 class _Loading:
-    """``with LOADING:`` around code that may import modules: the process is not forked until it has ended.
+    """``with LOADING:`` around code that may import modules: a fork waits until the code has ended.
 
     Any number of threads may load at the same time. A fork waits for all but its own thread; after PATIENCE it goes on,
-    lest a thread that waits for something else holds it up for ever.
+    lest a blocked thread delay it forever.
     """
 
     PATIENCE: ClassVar[float] = 10.0
-    """Seconds."""
+    """The most seconds that a fork waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._depths: dict[int, int] = {}
-        """By thread, how deep it is in such code."""
+        """The nesting depth of loads, by thread."""
 
     def __enter__(self) -> None:
         own = threading.get_ident()
@@ -100,12 +100,12 @@ class _Loading:
                 self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Wait until no other thread loads; none begins to before ``after_fork``."""
+        """Wait until no other thread loads, and block new loads until ``after_fork``."""
         self._changed.acquire()
         self._changed.wait_for(lambda: not self._depths.keys() - {threading.get_ident()}, self.PATIENCE)
 
     def after_fork(self) -> None:
-        """In the parent: let others load."""
+        """Allow loads again, in the parent."""
         self._changed.release()
 
     def after_fork_in_child(self) -> None:
@@ -119,7 +119,7 @@ LOADING = _Loading()
 
 
 class TorchTurn:
-    """Runs torch, one call at a time.
+    """A wrapper that runs torch, one call at a time.
 
     libgomp keeps threads for each thread that has computed with several; in a child, the thread that forked would wait
     for threads that are gone. A thread started there gets new ones, as many as before, so that the bits are the same.
@@ -131,7 +131,7 @@ class TorchTurn:
         renew_in_children(self)
 
     def run(self, act: Callable[[], T]) -> T:
-        """What ``act`` returns or raises."""
+        """Run ``act``; return what it returns, or raise what it raises."""
         if not _torch_has_threads:
             with self._lock:
                 return act()
@@ -155,7 +155,7 @@ def _renew() -> None:
         renewable.after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # where processes can be forked
+if hasattr(os, "register_at_fork"):  # only where processes can fork
     os.register_at_fork(after_in_child=_renew)
     os.register_at_fork(
         before=LOADING.before_fork,

@@ -1,4 +1,4 @@
-"""What a retrieval returns."""
+"""The results of a retrieval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Hit", "NodeLabel"]
 
 
 class NodeLabel(NamedTuple):
-    """How a node of a graph or tree is named: its id, its title, and its text. Either of the last two may be empty."""
+    """The label of a node of a graph or tree: its id, title and text. Either of the last two may be empty."""
 
     id: str
     title: str
@@ -20,13 +20,13 @@ class NodeLabel(NamedTuple):
 class Hit:
     """One piece of evidence, best first in the list that holds it.
 
-    kind: ``passage``, or what else a family returns (a summary, a unit).
+    kind: ``passage``, or another kind that a family returns (a summary, a unit).
     id: the id of that thing in the snapshot's tables.
     score: higher is better; comparable within one question and method only.
     document_ids: the documents the text comes from, sorted for a summary.
-    tokens: of the text as the embedder counts them; None where the snapshot does not say.
+    tokens: of the text, as counted by the embedder; None if the snapshot does not record it.
     version: the snapshot's version; None in an exported folder that does not name one.
-    explanation: why it was found, JSON-ready; None where the method has no more to say than the score.
+    explanation: why it was found, JSON-ready; None if the method has nothing to add to the score.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Hit:
     explanation: dict[str, Any] | None = field(default=None, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as JSON holds it; ``explanation`` only where there is one."""
+        """The hit as a JSON object; ``explanation`` only if there is one."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,

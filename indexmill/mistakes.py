@@ -1,7 +1,7 @@
-"""What is wrong with settings, in one line for each mistake: the full key, what is allowed, and what was found.
+"""Mistakes in settings, one line for each: the full key, what is allowed, and what was found.
 
-pydantic finds the mistakes; its own words name classes, patterns and every branch of a union. What is allowed is read
-from the JSON schema of the settings.
+pydantic finds the mistakes; its own words name classes, patterns and every branch of a union. The allowed values are
+read from the JSON schema of the settings.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["WrongSettings", "allowed_values", "mistakes", "shown_value", "unknow
 
 _LONGEST_SHOWN = 40
 _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNORECASE)
-"""Settings that may hold a secret by mistake or by design: what stands there is not repeated."""
+"""Settings that may hold a secret, by mistake or by design: their values are not shown."""
 
 
 class WrongSettings(ValueError):
-    """Mistakes that a validator found below its setting.
+    """Mistakes that a validator found inside its setting.
 
-    by_name: what is wrong, by the name below, such as ``{"k2": "there is no such setting"}``.
+    by_name: the mistakes by the name inside it, such as ``{"k2": "there is no such setting"}``.
     """
 
     def __init__(self, by_name: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ class WrongSettings(ValueError):
 def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "") -> list[str]:
     """A line for each mistake, such as ``split.tokens: expected a whole number, found 'many'``.
 
-    schema: the JSON schema of what was validated. above: the key of the section that this is, if it is one.
+    schema: the JSON schema of the validated settings. above: the key of their section, if any.
     """
     by_key: dict[str, tuple[Mapping[str, Any], list[ErrorDetails]]] = {}
     for one in error.errors(include_url=False):
@@ -49,7 +49,7 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
 
 
 def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """What a node of a JSON schema lets a setting be, in words; ``schema`` is the whole, which has its ``$defs``."""
+    """The allowed values of a setting, in words, from its node; ``schema`` is the whole schema with its ``$defs``."""
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])
@@ -71,7 +71,7 @@ def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def shown_value(value: object, key: str = "") -> str:
-    """A value as a message shows it: short, and without what may be a secret."""
+    """A value for a message: shortened, and with possible secrets hidden."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, str):
@@ -86,7 +86,7 @@ def shown_value(value: object, key: str = "") -> str:
 
 
 def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """That there is no setting of a name, and which one may be meant: of the same section, else of another.
+    """The message for an unknown setting, with the likely intended one: from the same section, else from another.
 
     elsewhere: the keys of all settings, with those of the sections above.
     """
@@ -131,7 +131,7 @@ _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tuple[str, Mapping[str, Any]]:
     """The key of a place in the settings and its schema; of an unknown setting, the schema of the section it is in.
 
-    The branch of a union that pydantic names behind the key is left out: it is no key.
+    The branch of a union, which pydantic appends to the path, is left out: it is not a key.
     """
     key, node = above, schema
     for part in loc:
@@ -151,7 +151,7 @@ def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tupl
 
 
 def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A node without its reference; of what may be null, the rest where that is a section."""
+    """A node with its references resolved; for an optional section, the section itself."""
     while "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     branches = [branch for branch in node.get("anyOf", ()) if branch.get("type") != "null"]
@@ -159,7 +159,7 @@ def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 
 
 def _keys(node: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """The keys of all settings below a node."""
+    """Yield the keys of all settings below a node."""
     for name, below in _resolved(node, schema).get("properties", {}).items():
         yield f"{above}{name}"
         yield from _keys(below, schema, f"{above}{name}.")

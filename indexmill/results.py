@@ -1,7 +1,7 @@
-"""What a method found for each question of an evaluation: the lines of ``evaluate --output``.
+"""The results of a method for each question of an evaluation: the lines of ``evaluate --output``.
 
-A line is all that a table is made of, so that another one, at other depths, within a budget of tokens, or of a part of
-the questions, needs no retrieval. It holds no text of the corpus but the question.
+The lines suffice to make another table, at other depths, within a token budget, or for a part of the questions,
+without retrieval. They hold no text of the corpus, only the questions.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class FoundHit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What one method found for one question.
+    """The result of one method for one question.
 
-    ranks: of each gold document among the distinct documents of the hits, from 1; None where it is not among them.
+    ranks: of each gold document among the distinct documents of the hits, from 1; None if it is not among them.
     recall: by k. milliseconds: the question's share of the time that its batch took, without encoding.
     """
 
@@ -62,7 +62,7 @@ class QuestionResult:
 
     @property
     def documents(self) -> list[str]:
-        """The distinct documents that were found, in their order."""
+        """The distinct documents that were found, in order."""
         return evidence_documents(self.hits)
 
     def missed(self, k: int) -> list[tuple[str, int | None]]:
@@ -71,7 +71,7 @@ class QuestionResult:
         return [(gold, rank) for gold, rank in pairs if rank is None or rank > k]
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as a line of the file holds it."""
+        """The result as the JSON object of a line."""
         return {
             "method": self.method,
             "id": self.id,
@@ -86,7 +86,7 @@ class QuestionResult:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> QuestionResult:
-        """The result that a line holds; raises KeyError, TypeError or ValueError for a line that holds none."""
+        """The result in a line's JSON object; raises KeyError, TypeError or ValueError for an invalid one."""
         return cls(
             method=record["method"],
             id=record["id"],
@@ -101,23 +101,23 @@ class QuestionResult:
 
 
 def evidence_documents(hits: Iterable[Hit | FoundHit]) -> list[str]:
-    """The distinct documents that hits are evidence of, in the order they are first met."""
+    """The distinct documents that hits are evidence of, in order of first occurrence."""
     return list(dict.fromkeys(one for hit in hits if hit.kind not in NO_EVIDENCE for one in hit.document_ids))
 
 
 def ranks_of(gold_ids: Sequence[str], documents: Sequence[str]) -> tuple[int | None, ...]:
-    """Where each gold document stands among distinct documents, from 1; None where it does not."""
+    """The rank of each gold document among distinct documents, from 1; None if it is not among them."""
     rank = {document: place for place, document in enumerate(documents, start=1)}
     return tuple(rank.get(gold) for gold in gold_ids)
 
 
 def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
-    """The part of the gold documents among the first k of these distinct documents."""
+    """The fraction of the gold documents among the first k of these distinct documents."""
     return len(set(gold_ids).intersection(documents[:k])) / len(set(gold_ids))
 
 
 def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
-    """Write a line for each: the file is whole or as it was before. Raises BadInput where it cannot be written."""
+    """Write a line for each result, atomically. Raises BadInput if the file cannot be written."""
     target = Path(path)
     draft = None
     try:
@@ -129,7 +129,7 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
             os.fsync(file.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        Path(draft).chmod(0o666 & ~mask)  # as any file that is made here, and not the temporary one's 0600
+        Path(draft).chmod(0o666 & ~mask)  # the usual mode of new files, not the temporary file's 0600
         Path(draft).replace(target)
     except OSError as error:
         bad = BadInput(f"{path}: cannot write the results: {error.strerror or error}")
@@ -140,7 +140,7 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
 
 
 def read_results(path: str | Path) -> list[QuestionResult]:
-    """The results in a file that ``write_results`` wrote; raises BadInput naming the line that is no result."""
+    """The results in a file that ``write_results`` wrote; raises BadInput naming the line that is not a result."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

@@ -50,14 +50,14 @@ __all__ = ["Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 T = TypeVar("T")
 
 _OpenLocal = Callable[[Artifact], Path]
-"""Gives the verified local file of an artifact; raises CorruptBlob."""
+"""Returns the verified local file of an artifact; raises CorruptBlob."""
 
 
 @contextmanager
 def _sound(path: Path, what: str) -> Iterator[None]:
-    """Raise CorruptBlob where code that reads artifacts raises what artifacts that do not fit together cause.
+    """Turn the errors that inconsistent artifacts cause in reading code into CorruptBlob.
 
-    A MemoryError passes: the sizes that artifacts declare are bounded before, so it is this machine's lack of memory.
+    A MemoryError passes: declared sizes are bounded beforehand, so it means that this machine lacks memory.
     """
     try:
         yield
@@ -79,7 +79,7 @@ class Snapshot:
         self.path = path
         self.manifest = manifest
         self.ref = ref
-        """The record that published it; None in an exported folder, and of a candidate."""
+        """The ref that published it; None for an exported folder and for a candidate."""
         self._open_local = open_local
         self.pool = pool
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
@@ -87,11 +87,11 @@ class Snapshot:
         self._cache: dict[str | tuple[str, ...], Any] = {}
         self._closed = False
         self._used_ways: set[tuple[object, ...]] = set()
-        """The ways of retrieval that were used: the first use of each imports modules."""
+        """The retrieval methods used so far: the first use of each imports modules."""
 
     @property
     def version(self) -> int | None:
-        """The version it was published as; None in an exported folder, which does not say, and of a candidate."""
+        """The version number; None for an exported folder, which does not record it, and for a candidate."""
         return None if self.ref is None else self.ref.version
 
     # Retrieval
@@ -106,7 +106,7 @@ class Snapshot:
 
     @property
     def default_method(self) -> str:
-        """The method of a retrieval that names none: the best that the snapshot holds."""
+        """The method used if none is named: the best that the snapshot holds."""
         return self.methods[0]
 
     def retrieve(
@@ -123,15 +123,15 @@ class Snapshot:
         """At most k hits for a question, best first. An empty question has none.
 
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
-        where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.retrieve.filters``. It changes neither the scores nor the order of those that do. parameters:
+        where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
+        see ``indexmill.retrieve.filters``. It changes neither the scores nor the order of the others' hits. parameters:
         settings of the method in place of the snapshot's, such as ``{"title": 0.1}`` of dense; of a method that fused
-        combines, ``{"dense.title": 0.1}``. rerank: what orders the passages among the first
-        ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
-        Raises BadInput for a k below 1, a question that is no text or has more than 16,384 characters, a filter that is
-        malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
-        for a method that the snapshot does not hold, ModelUnavailable where the encoder cannot be opened here,
-        CorruptBlob where artifacts are damaged or do not fit together.
+        combines, ``{"dense.title": 0.1}``. rerank: a reranker of the passages among the first
+        ``rerank_depth`` hits, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
+        Raises BadInput for a k below 1, a question that is not a text or has more than 16,384 characters, a filter that
+        is malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
+        for a method that the snapshot does not hold, ModelUnavailable if the encoder cannot be opened here,
+        CorruptBlob if artifacts are damaged or inconsistent.
         """
         how = (method, k, None, explain, where, parameters, None, rerank, rerank_depth)
         return self.retrieve_batch([question], *how)[0]
@@ -230,16 +230,15 @@ class Snapshot:
     ) -> Answer:
         """The answer of a language model that reads the k best hits for a question.
 
-        llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. None asks
-        nobody: the answer is a quotation, one sentence of the hits. token_budget: of the hits, the best first, those
-        that fit into so many tokens, whole. where, method, parameters, rerank, rerank_depth: as ``retrieve`` takes
+        llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. With None
+        the answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits
+        that fit into so many tokens. where, method, parameters, rerank, rerank_depth: as ``retrieve`` takes
         them. max_output_tokens: of one answer, its reasoning included. deadline_seconds: after which no call is tried
         again. answering: settings of the method's way of answering, which the method's page names.
         prompts: a folder whose files replace the prompts, such as ``answer.md``.
 
-        Without a hit nobody is asked, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
-        which no hit fits, LlmError where the model does not answer, LlmForbidden where it never will with these
-        settings.
+        Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
+        which no hit fits, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
         """
         found = self.answer_batch(
             [question],
@@ -283,7 +282,7 @@ class Snapshot:
         """The answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
 
         vectors, names: as ``retrieve_batch`` takes them; the rest as ``answer`` does. A question that the model does
-        not answer has an answer with an ``error``, so that the others are not lost; only LlmForbidden ends them all.
+        not answer has an answer with an ``error``, so that the others are not lost; only LlmForbidden ends the batch.
         """
         with LOADING:
             from indexmill.answer.answers import answers
@@ -311,7 +310,7 @@ class Snapshot:
     def encode(self, questions: Sequence[str]) -> Vectors:
         """The questions' vectors ``(n_questions, d) float32``, of unit length, from the encoder the snapshot carries.
 
-        Raises ModelUnavailable where that encoder cannot be opened here.
+        Raises ModelUnavailable if that encoder cannot be opened here.
         """
         from indexmill.models.encoder_checks import encoder_errors
 
@@ -325,20 +324,20 @@ class Snapshot:
         return check_vectors(vectors, len(texts), self.dimensions)
 
     def encoder(self) -> Embedder:
-        """The encoder of questions; raises ModelUnavailable where it cannot be opened here."""
+        """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
         from indexmill.retrieve.encoder import open_encoder
 
         return self.once("encoder", lambda: open_encoder(self))
 
     def retriever(self, method: str | None = None) -> Retriever:
-        """The retriever of a method; raises FamilyNotFound where the snapshot does not hold what it needs."""
+        """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
         with LOADING:
             from indexmill.retrieve.registry import retriever_of
 
         return retriever_of(self, method or self.default_method)
 
     def _allowed(self, where: Where) -> Allowed | None:
-        """The passages of the documents that a filter holds for; None for all."""
+        """The passages of the documents that match a filter; None for all."""
         from indexmill.retrieve.filters import Filter
         from indexmill.retrieve.masks import Masks
 
@@ -364,7 +363,7 @@ class Snapshot:
         return self.manifest.under(name) if whole is None else (whole,)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, its shards one after the other; all columns unless some are named. Raises NotFound, CorruptBlob."""
+        """A table, its shards concatenated; all columns unless some are named. Raises NotFound, CorruptBlob."""
         with LOADING:
             import pyarrow as pa
 
@@ -384,7 +383,7 @@ class Snapshot:
         return self.once(("arrays", name), lambda: self._open_arrays(artifact))
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
-        """The arrays of an artifact; raises CorruptBlob where they are not what its name and the manifest say."""
+        """The arrays of an artifact; raises CorruptBlob if they do not match its schema and the manifest."""
         from indexmill.retrieve.schemas import PACKS
         from indexmill.store.pack_checks import Sizes, check_arrays
         from indexmill.store.pack_schema import schema_of
@@ -404,7 +403,7 @@ class Snapshot:
         return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> list[Vectors]:
-        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered one after the other."""
+        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered consecutively."""
         shards = []
         for artifact in self.shards(name):
             arrays = self.arrays(artifact.name)
@@ -415,14 +414,14 @@ class Snapshot:
 
     @property
     def dimensions(self) -> int | None:
-        """The length of a passage's vector; None where the snapshot holds no vectors."""
+        """The length of a passage's vector; None if the snapshot holds no vectors."""
         shards = self.once("dimensions", lambda: self.vectors("vectors", "passages"))
         return int(shards[0].shape[1]) if shards else None
 
     # Life
 
     def close(self) -> None:
-        """Let go of everything read; arrays handed out stay valid. Later calls raise StoreError."""
+        """Release everything that was read; returned arrays stay valid. Later calls raise StoreError."""
         with self._lock:
             self._closed = True
             self._cache.clear()
@@ -441,7 +440,7 @@ class Snapshot:
         return f"<Snapshot version {self.version} of {str(self.path)!r}>"
 
     def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
-        """What ``make`` returned the first time it was called for this key."""
+        """The cached result of ``make`` for this key; ``make`` is called once."""
         value = self._cache.get(key)
         if value is None:
             with self._lock:
@@ -495,14 +494,14 @@ def open_snapshot(
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
-    """Open what a gate kept a run from publishing; raises SnapshotNotFound where there is no such run or candidate."""
+    """Open the candidate that a gate refused; raises SnapshotNotFound if there is no such run or candidate."""
     from indexmill.store.folder import FolderReader
 
     return open_manifest(path, FolderReader(path).candidate(run), processes)
 
 
 def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 1) -> Snapshot:
-    """Open the snapshot of a store whose manifest has this digest, whether or not a version publishes it."""
+    """Open the snapshot of a store whose manifest has this digest, even if no version publishes it."""
     from indexmill.store.folder import FolderReader
 
     store, where = FolderReader(path), Path(path)
@@ -512,7 +511,7 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
 
 
 def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> ReaderPool | None:
-    """What answers batches in place of this process; None for one process, which is this one."""
+    """The worker processes that answer batches; None for one process, which is this one."""
     if processes == 1:
         return None
     from indexmill.retrieve.worker_pool import ReaderPool
@@ -521,7 +520,7 @@ def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which:
 
 
 def _open_blob(store: FolderReader, version: int | None, artifact: Artifact) -> Path:
-    """A blob of a store, found by its digest; raises CorruptBlob, or SnapshotNotFound where the version is gone."""
+    """A blob of a store, found by its digest; raises CorruptBlob, or SnapshotNotFound if the version is gone."""
     try:
         return store.blob_path_verified(artifact.digest, artifact.bytes)
     except CorruptBlob:

@@ -1,1 +1,1 @@
-"""What the data is: one Arrow schema per table, and the configuration model."""
+"""The data: one Arrow schema per table, and the configuration model."""

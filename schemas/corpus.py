@@ -1,4 +1,4 @@
-"""What a corpus is and how its records are read: the settings that the ingest stage reads, and nothing else."""
+"""The settings of the ingest stage: the corpus and the format of its records."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 __all__ = ["EVERYTHING_ELSE", "CorpusSettings", "FieldNames", "as_tuple"]
 
 EVERYTHING_ELSE = "*"
-"""The value of `FieldNames.metadata` that keeps every field which is not an id, title, text or source."""
+"""The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
 
 
 def as_tuple(value: object) -> object:
-    """One string stands for a list of one."""
+    """A tuple of one for a single string; other values unchanged."""
     return (value,) if isinstance(value, str) else value
 
 

@@ -1,6 +1,6 @@
 """One Arrow schema per table that crosses a boundary, and the check that a table has it.
 
-Rows of a shard's tables are ordered by (document id, position), so that the bytes of a part tell nothing of its
+Rows of a shard's tables are ordered by (document id, position), so that the bytes of a part do not depend on its
 history. Offsets count Unicode code points (Python's string indices), the end excluded.
 """
 
@@ -42,12 +42,12 @@ __all__ = [
 ]
 
 TITLE_SENTENCE = -1
-"""The sentence ordinal of a mention that stands in the document's title."""
+"""The sentence ordinal of a mention in the document's title."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A published table: what its rows are, its schema, and, of columns whose names do not say it, what they hold."""
+    """A published table: a description of its rows, its schema, and descriptions of columns with unclear names."""
 
     holds: str
     schema: pa.Schema
@@ -61,7 +61,7 @@ _Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
 
 
 def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
-    """Declare a published table; its schema has no metadata, so that no description gets into a file."""
+    """Declare a published table; descriptions are not part of the schema, and so never reach a file."""
     pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
     schema = private(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
     TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})
@@ -69,7 +69,7 @@ def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **co
 
 
 def private(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Schema:
-    """The schema of a table that stages alone read."""
+    """The schema of a table that only stages read."""
     return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()])
 
 
@@ -121,18 +121,18 @@ MENTIONS = published(
 
 PLAIN = private(
     document_id=pa.string(),
-    text=pa.string(),  # what a reader sees of it
-    starts=pa.list_(pa.int32()),  # of runs of it that stand as they are in the document's text
-    origins=pa.list_(pa.int32()),  # where each run stands there
-    ends=pa.list_(pa.int32()),  # where what it is made of ends there
+    text=pa.string(),  # the visible text of the document
+    starts=pa.list_(pa.int32()),  # of runs that appear unchanged in the document's text
+    origins=pa.list_(pa.int32()),  # the start of each run in the document's text
+    ends=pa.list_(pa.int32()),  # the end of each run's source in the document's text
     passage_starts=pa.list_(pa.int32()),  # of the document's passages, in the plain text
     passage_ends=pa.list_(pa.int32()),
     headings=pa.list_(pa.string()),  # above each passage, those of higher levels first; may be empty
     targets=pa.list_(pa.string()),  # the words in the targets of each passage's links
 )
-"""Of the documents that are written in markup alone, in their order: see tasks.text.markup."""
+"""The plain text of documents in markup only, in their order: see tasks.text.markup."""
 
-STAND_INS = private(document_id=pa.string())  # of which something else stands in for what a model was to find
+STAND_INS = private(document_id=pa.string())  # documents with stand-ins for a model's findings
 
 UNITS = published(
     "units/<shard>",
@@ -200,26 +200,26 @@ PIECES = private(
     entity_id=pa.string(),
     part=pa.string(),  # "name" (canonical), "surface" (how it is shown), "type" or "description"
     text=pa.string(),
-    passages=pa.int32(),  # that say so; beside name and surface: that it was extracted from
-    passage_id=pa.string(),  # the least of these; beside the surface: of those that write it so
+    passages=pa.int32(),  # that say so; for name and surface: passages it was extracted from
+    passage_id=pa.string(),  # the least of these; for the surface: the least that writes it so
 )
-"""What there is to be told of extracted entities, ordered by (entity_id, part, text); read by one stage alone."""
+"""The distinct texts about extracted entities, ordered by (entity_id, part, text); only one stage reads them."""
 
 RELATION_PIECES = private(
     source=pa.string(),  # entity_id
     target=pa.string(),  # entity_id
     part=pa.string(),  # "source", "target" (how that end is shown), "kind", "description" or, for lack of it, "wording"
     text=pa.string(),
-    relations=pa.int32(),  # that say so; beside the ends: how many there are
-    passage_id=pa.string(),  # the least of those that they stand in; beside an end: of those that write it so
+    relations=pa.int32(),  # that say so; for the ends: the number of relations
+    passage_id=pa.string(),  # the least that holds one of them; for an end: the least that writes it so
 )
-"""The same of relations, ordered by (source, target, part, text); in the shard of the source."""
+"""The distinct texts about relations, ordered by (source, target, part, text); in the shard of the source."""
 
 CONSOLIDATED = private(
-    made_of=pa.string(),  # of all that a description was made of: what has the same is not made again, 32 hex digits
+    made_of=pa.string(),  # hash of all inputs of a description, 32 hex digits; equal ones are not made again
     text=pa.string(),
 )
-"""Descriptions that are more than pieces joined, ordered by made_of; read by the stage that makes them alone."""
+"""Descriptions that are more than joined pieces, ordered by made_of; only the stage that makes them reads them."""
 
 DESCRIBED = published(
     "described/<entity shard>",
@@ -235,7 +235,7 @@ DESCRIBED = published(
     passages=(pa.int32(), "how many the entity was extracted from"),
     stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
 )
-"""The entities that were extracted, ordered by entity_id."""
+"""The extracted entities, ordered by entity_id."""
 
 RELATED = published(
     "related/<entity shard>",
@@ -248,7 +248,7 @@ RELATED = published(
     relations=(pa.int32(), "how many lead from the source to the target"),
     stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
 )
-"""Pairs of entities that a relation leads between, ordered by (source, target); in the shard of the source."""
+"""Pairs of related entities, ordered by (source, target); in the shard of the source."""
 
 SAME_AS = published(
     "same_as",
@@ -273,7 +273,7 @@ QUARANTINE = private(
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly this schema: columns in order, types cast safely.
 
-    Raises ValueError where a column is missing, cannot be cast without loss, or has nulls where none may be.
+    Raises ValueError if a column is missing, cannot be cast without loss, or has forbidden nulls.
     """
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:

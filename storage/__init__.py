@@ -1,1 +1,1 @@
-"""Where it lives: blobs, receipts, refs, leases, publishing."""
+"""The store: blobs, receipts, refs, leases, publishing."""

@@ -17,10 +17,10 @@ __all__ = ["put_pack"]
 
 
 def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, int]:
-    """Keep arrays as one blob; returns its digest and length.
+    """Store arrays as one blob; returns its digest and length.
 
-    The file is written in a folder of its own in the run's scratch folder, so that two tasks, or a retried one, never
-    meet; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable where it cannot be written.
+    The file is written in a new folder of the run's scratch folder, so that two tasks, or a retried one, never
+    collide; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
     """
     scratch = store.scratch(run_id)
     with writing_to_store(scratch / "pack"), tempfile.TemporaryDirectory(dir=scratch, prefix="pack-") as folder:

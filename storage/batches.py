@@ -1,15 +1,15 @@
 """Batches: questions that were sent to an endpoint as one file, to be answered within a day.
 
-    batches/<id>/asked.json       what is asked; nothing has been sent yet
+    batches/<id>/asked.json       the questions; nothing has been sent yet
     batches/<id>/uploaded.json    the file is at the endpoint
-    batches/<id>/starting.json    from here on the batch may be there, whether its answer arrived or not
-    batches/<id>/started.json     the batch is known to be there
+    batches/<id>/starting.json    from here on the batch may exist, even if no response to the request arrived
+    batches/<id>/started.json     the batch is known to exist
     batches/<id>/ended.json       its answers are in the ledger; the files at the endpoint are still to be deleted
-    batches/<id>/closed.json      nothing of it is left at the endpoint
+    batches/<id>/closed.json      the endpoint holds nothing of the batch any more
 
-Each is created before the next step begins, so that a run that takes over knows what may have happened. The id is in
-the file's name and in the batch's metadata: there it is looked for where a record is missing. Once a batch is closed
-the other records go. What is asked is told by ids and schemas, without any text of the corpus.
+Each record is created before the next step begins, so that a run that takes over knows what may have happened. The id
+is in the file's name and in the batch's metadata, so that a batch can be found at the endpoint if a record is missing.
+Closing a batch removes its other records. The records hold ids and schemas, no text of the corpus.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 Outcome = Literal["completed", "expired", "cancelled", "failed", "never-started"]
-"""How a batch ended: as the endpoint says, or never-started where it is known that it never will be."""
+"""The outcome of a batch: the endpoint's status, or never-started for a batch that cannot start any more."""
 
 _T = TypeVar("_T")
 _Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
@@ -62,7 +62,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class Kind(Record):
-    """What many questions have in common, as far as an answer is held against it."""
+    """The properties that many questions share and that their answers are checked against."""
 
     task: str
     prompt_version: str
@@ -75,15 +75,15 @@ class Question(Record):
     """One question of a batch."""
 
     key: Digest
-    """Its key in the ledger, and its custom_id."""
+    """The key of the answer in the ledger, also used as the custom_id."""
     kind: _Count
-    """The place of its kind."""
+    """The index of its kind in `Asked.kinds`."""
     about: _Tuple[str]
     makes: str
 
 
 class Asked(Record):
-    """What is asked, where, and by which run. input_tokens, output_tokens: at most."""
+    """The questions of a batch, their endpoint and run. input_tokens and output_tokens are upper bounds."""
 
     run_id: Word
     stage: str
@@ -118,11 +118,11 @@ class Started(Record):
 
 
 class Ended(Record):
-    """What became of a batch.
+    """The result of a batch.
 
-    answered: questions whose answers went into the ledger. unusable: those whose answers did not fit. unanswered: the
-    others. ignored: lines that answer no question of it. tokens: what was billed. file_ids: what is left at the
-    endpoint.
+    answered: questions whose answers went into the ledger. unusable: questions whose answers were not valid.
+    unanswered: all other questions. ignored: lines that answer no question of the batch. input_tokens, output_tokens:
+    as billed. file_ids: files that are left at the endpoint.
     """
 
     outcome: Outcome
@@ -139,7 +139,7 @@ class Ended(Record):
 
 
 class Closed(Record):
-    """What is kept of a batch."""
+    """The record that remains of a closed batch."""
 
     batch_id: str | None
     run_id: Word
@@ -152,7 +152,7 @@ class Closed(Record):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that is not closed, as far as it got."""
+    """An open batch, with the records of the steps it has reached."""
 
     id: str
     asked: Asked
@@ -163,7 +163,7 @@ class Batch:
 
     @property
     def file_name(self) -> str:
-        """What its file is called at the endpoint."""
+        """The name of its file at the endpoint."""
         return f"indexmill-{self.id}.jsonl"
 
     @property
@@ -173,7 +173,7 @@ class Batch:
 
     @property
     def state(self) -> str:
-        """How far it got: asked, uploaded, starting, started or ended."""
+        """The last step it reached: asked, uploaded, starting, started or ended."""
         return next((name for name in reversed(_STEPS) if getattr(self, name) is not None), "asked")
 
     def __str__(self) -> str:
@@ -190,18 +190,18 @@ _STEPS: dict[str, type[Record]] = {
 
 
 def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
-    """The id of the number-th batch of a run: no two batches have the same, whatever they ask. 32 hex digits."""
+    """The id of the number-th batch of a run, unique whatever the batch asks. 32 hex digits."""
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 
 def ask(store: Store, batch: str, asked: Asked) -> Batch:
-    """Keep what is about to be asked, before anything of it leaves this machine."""
+    """Record the questions of a batch before anything is sent."""
     store.create(batch_name(batch, "asked"), asked.to_bytes())
     return Batch(batch, asked)
 
 
 def record(store: Store, batch: Batch, step: Uploaded | Starting | Started | Ended) -> Batch:
-    """Keep a step of a batch; the first record stands."""
+    """Record a step of a batch; the first record stands."""
     name = type(step).__name__.lower()
     store.create(batch_name(batch.id, name), step.to_bytes())
     made: dict[str, Any] = {name: get_record(store, batch_name(batch.id, name), type(step))}
@@ -209,7 +209,7 @@ def record(store: Store, batch: Batch, step: Uploaded | Starting | Started | End
 
 
 def close(store: Store, batch: Batch) -> None:
-    """Nothing of an ended batch is left at the endpoint: keep how it ended, and remove what it asked."""
+    """Close an ended batch once the endpoint holds nothing of it: keep the outcome, remove the records of its steps."""
     if batch.ended is None:
         raise ValueError(f"{batch} has not ended")
     closed = Closed(
@@ -226,7 +226,7 @@ def close(store: Store, batch: Batch) -> None:
 
 
 def begun(store: Store) -> list[Batch]:
-    """The batches that are not closed, the oldest first. Raises CorruptBlob where what is asked cannot be read."""
+    """The open batches, oldest first. Raises CorruptBlob if a record cannot be read."""
     found = []
     for batch, steps in _steps(store).items():
         if "closed" not in steps and "asked" in steps:
@@ -242,7 +242,7 @@ def begun(store: Store) -> list[Batch]:
 
 
 def open_states(store: Store) -> dict[str, str]:
-    """The ids of the batches that are not closed, and how far each got; reads no record."""
+    """The last step of each open batch, by id; reads no record."""
     return {
         batch: next((name for name in reversed(_STEPS) if name in steps), "asked")
         for batch, steps in sorted(_steps(store).items())
@@ -251,14 +251,14 @@ def open_states(store: Store) -> dict[str, str]:
 
 
 def sweep(store: Store) -> None:
-    """Remove what closed batches asked, where a run died before it did."""
+    """Remove the records that runs which died while closing a batch left behind."""
     for batch, steps in _steps(store).items():
         if "closed" in steps and steps != {"closed"}:
             _sweep(store, batch)
 
 
 def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
-    """The open batches with questions about or for something that is gone: as they are, and without those questions."""
+    """The open batches with questions about or for something that is gone, each with a copy without those questions."""
     for batch in begun(store):
         left = tuple(one for one in batch.asked.questions if not gone((*one.about, one.makes)))
         if len(left) < len(batch.asked.questions):
@@ -267,17 +267,17 @@ def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tupl
 
 
 def replace(store: Store, batch: Batch) -> None:
-    """Keep a batch with other questions than it was started with: the answers to those that it lacks are ignored."""
+    """Replace the questions of a batch; answers to questions that were removed are ignored later."""
     store.replace(batch_name(batch.id, "asked"), batch.asked.to_bytes())
 
 
 def give_up(store: Store, batch: str) -> bool:
-    """Forget an open batch, whatever it may still bring; False if there is none."""
+    """Forget an open batch and any answers still to come; False if there is no such batch."""
     try:
         names = [name for name in store.list(batch_prefix(batch)) if name != batch_name(batch, "closed")]
-    except ValueError:  # no id
+    except ValueError:  # not an id
         return False
-    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # without it there is none
+    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # this record last
         store.delete(name)
     return bool(names)
 

@@ -1,8 +1,8 @@
 """Copies from which a store can be repaired: another store's folder, an exported snapshot.
 
-A blob is found by its digest, and its bytes tell whether it is the one; so a copy may itself be damaged, or be of
-another store. A record has no digest. It is taken only from a copy of the same store: both have the same record
-wherever both can read it, and the run that the record names is on record in both.
+A blob is found by its digest and verified by its bytes, so a copy may itself be damaged, or be of another store. A
+record has no digest. It is taken only from a copy of the same store: records that can be read in both are the same,
+and the run that the record names is on record in both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Copy", "open_copy", "read_record", "record_names"]
 
 
 class Copy:
-    """A folder that may hold blobs and records of a store. files: where it holds blobs, if it is no store."""
+    """A folder that may hold blobs and records of a store. files: the blobs of an export, which is no store."""
 
     def __init__(self, path: Path, files: Mapping[str, Path] | None = None) -> None:
         self.path = path
@@ -44,12 +44,12 @@ class Copy:
         return str(self.path)
 
     def blob(self, digest: str) -> Path | None:
-        """The file that should hold a blob, unverified; None where there is none."""
+        """The file that should hold a blob, not verified; None if there is none."""
         path = self.path / blob_path(digest) if self._files is None else self._files.get(digest)
         return path if path is not None and path.is_file() else None
 
     def record(self, root: Path, name: str) -> bytes | None:
-        """The bytes of a record of the store at a root; None where this is no copy of it, or lacks the record."""
+        """The bytes of a record of the store at a root; None if this is no copy of that store or lacks the record."""
         if self._files is not None or not self._is_of(root):
             return None
         if name == STORE_FILE:
@@ -69,7 +69,7 @@ class Copy:
             return None
 
     def _is_of(self, root: Path) -> bool:
-        """Whether this is a copy of the store at a root that no `forget` of that store has left behind."""
+        """True if this is a copy of the store at a root and holds all tombstones of that store."""
         tombstones = (path.name for path in (root / tombstone_prefix()).glob("*.json"))
         if not all((self.path / tombstone_prefix() / name).exists() for name in tombstones):
             return False
@@ -98,7 +98,7 @@ def open_copy(path: Path) -> Copy:
 
 
 def record_names(root: Path) -> Iterator[str]:
-    """The names of the records that are restored, sorted; those of versions that are missing, too."""
+    """The sorted names of the records that a repair restores, including those of missing versions."""
     versions = [number for number in map(number_of, _names(root, ref_prefix(BRANCH))) if number is not None]
     refs = {f"{ref_prefix(BRANCH)}{number:020d}.json" for number in range(1, max(versions, default=0) + 1)}
     prefixes = (removal_prefix(), alias_prefix(), hold_prefix(), export_prefix())

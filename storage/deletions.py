@@ -73,14 +73,14 @@ _Names = Annotated[tuple[Name, ...], Field(strict=False)]
 
 
 class Since(NamedTuple):
-    """When a name was set aside, and by which run."""
+    """The time at which a name was set aside, and the run that did it."""
 
     time: str
     run_id: str
 
 
 class _Group(Record):
-    """What was set aside by one run at one time."""
+    """The names that one run set aside at one time."""
 
     since: Timestamp
     run_id: Word
@@ -88,7 +88,7 @@ class _Group(Record):
 
 
 class _Aside(Record):
-    """What later collections may remove."""
+    """The names that later collections may remove."""
 
     run_id: Word
     created: Timestamp
@@ -96,7 +96,7 @@ class _Aside(Record):
 
 
 class _Removing(Record):
-    """What a run is removing."""
+    """The names that a run is removing."""
 
     run_id: Word
     created: Timestamp
@@ -112,7 +112,7 @@ def set_aside(store: Store) -> dict[str, Since]:
 
 
 def replace_set_aside(store: Store, lease: Lease, names: Mapping[str, Since]) -> None:
-    """Keep what is set aside from now on, under a record that takes the place of those before."""
+    """Write the names that are set aside from now on to a new record, which replaces all earlier ones."""
     before = [name for name in store.list(aside_prefix()) if name < aside_name(lease.epoch + 1, 0)]
     groups: dict[Since, list[str]] = {}
     for name in sorted(names):
@@ -133,10 +133,11 @@ def remove(
     seen: int,
     spare: Callable[[str], bool] = lambda name: False,
 ) -> list[str]:
-    """Announce and delete some names in their order, some at a time; returns those that were deleted.
+    """Announce and delete some names in their order, in batches; returns the deleted names.
 
-    seen: the highest version that the caller knew when it chose the names; where there is a higher one by now, nothing
-    more is deleted. spare: asked just before a name is deleted. Raises LeaseLost then, and where the lease is lost.
+    seen: the highest version that the caller knew when it chose the names; if another exists by now, nothing more is
+    deleted and LeaseLost is raised, as it is if the lease is lost. spare: True keeps a name; called just before its
+    deletion.
     """
     removed = []
     for start in range(0, len(names), _TOGETHER):

@@ -2,9 +2,9 @@
 
     exports/<number>.json
 
-The record is created before the first byte is copied: whatever lies in a folder that an export made has its record, and
-whoever removes a document from the store can say which copies are out of reach. A record does not say that the copy
-is still there, nor that it was ever finished: its run tells the latter.
+The record is created before the first byte is copied, so every exported file has a record, and a run that removes a
+document from the store can name the copies that are out of its reach. A record does not say that the copy still exists,
+nor that it was ever finished: the record of its run tells the latter.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Export(Record):
     version: Annotated[int, Field(ge=1)] | None
     manifest: Digest | None
     path: str
-    """Where the copy was put, absolute, on the host of `by`."""
+    """The absolute path of the copy, on the host of `by`."""
     form: Word = "snapshot"
-    """What the copy is: `snapshot`, a form that other tools read, or `ledger`."""
+    """The form of the copy: `snapshot`, a form that other tools read, or `ledger`."""
     run_id: Word
     by: str
     created: Timestamp
@@ -110,7 +110,7 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
 
 
 def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Small pieces put together, so that a row group has many rows, or much of them."""
+    """Tables of several pieces each, so that row groups are large in rows or bytes."""
     held: list[pa.Table] = []
     for piece in pieces:
         held.append(piece)
@@ -166,7 +166,7 @@ def _new_file(path: Path) -> Iterator[int]:
 
 
 def _writing(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Say what a failed write means for the user."""
+    """Turn an OSError of a write into an error that tells the user what to do."""
     return writing(
         path,
         full="free some space or export to another disk",

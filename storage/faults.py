@@ -37,7 +37,7 @@ def install(hook: Hook | None) -> None:
 
 
 def arm(at: int, mode: str = "kill") -> None:
-    """Count anew, and let the given crossing of this process fail as `INDEXMILL_FAULT` describes; 0 for none."""
+    """Reset the count, and let the given crossing of this process fail as `INDEXMILL_FAULT` describes; 0 for none."""
     global _at, _mode, _crossed
     if mode not in (*_ERRORS, "kill", "short", "torn"):
         raise ValueError(f"{mode!r} is not a fault: use kill, short, torn or one of {', '.join(_ERRORS)}")
@@ -45,7 +45,7 @@ def arm(at: int, mode: str = "kill") -> None:
 
 
 def crossings() -> int:
-    """How many fault points this process has crossed."""
+    """The number of fault points that this process has crossed."""
     return _crossed
 
 

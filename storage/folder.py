@@ -50,15 +50,15 @@ __all__ = [
 _T = TypeVar("_T")
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
-"""What `link` says where a file system has no hard links, or none between these two folders."""
+"""The errors of `link` on a file system without hard links, or between two file systems."""
 
 _PIECE = 1 << 20
-_OLD = 24 * 3600.0  # seconds after which a temporary file of another machine is nobody's
+_OLD = 24 * 3600.0  # seconds after which a temporary file of another machine counts as abandoned
 _counter = itertools.count()
 
 
 def init_store(path: Path | str) -> FolderStore:
-    """Make a folder a store, or open the store it is; safe to call from many processes at once.
+    """Create a store in a folder, or open the store that is there; safe to call from many processes at once.
 
     Raises ConfigurationError if the folder holds other things, StoreNotWritable if it cannot be made.
     """
@@ -71,14 +71,14 @@ def init_store(path: Path | str) -> FolderStore:
         if not _others(root):
             _create(root, STORE_FILE, canonical_json({"format_version": FORMAT_VERSION}))
     try:
-        return FolderStore(root)  # also when another process has just made it, and filled it
+        return FolderStore(root)  # also if another process has just made and filled the store
     except SnapshotNotFound:
         check_free(root)
         raise
 
 
 def check_free(path: Path | str) -> None:
-    """Raise ConfigurationError where a path that is no store cannot become one: a file, or a folder of other things."""
+    """Raise ConfigurationError if a path is neither a store nor free for one: a file, or a folder of other things."""
     root = _root(path)
     _check_no_file(root)
     others = _others(root) if root.exists() else []
@@ -92,7 +92,7 @@ def _check_no_file(root: Path) -> None:
 
 
 def _others(root: Path) -> list[str]:
-    """What a folder holds that no store holds while it is made."""
+    """The names in a folder that do not belong to a store under construction."""
     expected = (TEMPORARY, STORE_FILE, "lost+found")
     names = (entry.name for entry in root.iterdir())
     return sorted(name for name in names if name not in expected and not name.startswith("."))
@@ -144,7 +144,7 @@ class FolderStore:
     # Blobs
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Keep some bytes, or a file, for good; returns the digest."""
+        """Store bytes or a file permanently; returns the digest."""
         if isinstance(data, Path):
             return self._put_file(data)
         digest = digest_of(data)
@@ -180,8 +180,8 @@ class FolderStore:
     def restore_blob(self, digest: str, source: Path) -> bool:
         """Put a copy of a file in the place of a blob that is missing or damaged.
 
-        False, and nothing has changed, if the file cannot be read or has other bytes. Raises StoreNotWritable or
-        DiskFull where the copy cannot be written.
+        Returns False and changes nothing if the file cannot be read or has other bytes. Raises StoreNotWritable or
+        DiskFull if the copy cannot be written.
         """
         try:
             with (
@@ -198,8 +198,8 @@ class FolderStore:
     def discard_blob(self, digest: str) -> bool:
         """Remove a blob whose bytes are not those of its digest.
 
-        False, and it stays, if it is whole or cannot be read. It is looked at under another name, since somebody may
-        restore it at this moment.
+        Returns False and keeps the blob if it is intact or cannot be read. The check runs under another name, since
+        another process may be restoring the blob at this moment.
         """
         path = self.root / blob_path(digest)
         with writing_to_store(path):
@@ -222,7 +222,7 @@ class FolderStore:
         return not stays
 
     def _refresh(self, digest: str) -> bool:
-        """Give a blob that is there, and whole, a new time: garbage collection spares what is young."""
+        """Update the modification time of an intact blob, so that garbage collection spares it as young."""
         path = self.root / blob_path(digest)
         with writing_to_store(path):
             try:
@@ -234,7 +234,7 @@ class FolderStore:
                 verified_again(self.root, digest)
             except (CorruptBlob, FileNotFoundError):  # damaged, or collected in between
                 return False
-            sync_folder(path.parent)  # whoever linked it may not have come to that yet
+            sync_folder(path.parent)  # the process that linked it may not have synced the folder yet
             fault_point("refreshed")
         return True
 
@@ -299,7 +299,7 @@ class FolderStore:
         return sorted(name for name in names if name.startswith(prefix))
 
     def stat(self, name: str) -> Stat | None:
-        """How large a record or blob is and since when it is there; None if it is not."""
+        """The size and modification time of a record or blob; None if it is not there."""
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
@@ -320,7 +320,7 @@ class FolderStore:
 
     @contextlib.contextmanager
     def freeing_space(self) -> Iterator[None]:
-        """For a block that removes more than it writes: where the disk is full, what it writes may use the reserve."""
+        """Let a block that removes more than it writes use the reserve if the disk is full."""
         self._frees_space = True
         try:
             yield
@@ -348,7 +348,7 @@ class FolderStore:
         drop_scratch(self.root, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
-        """Remove what dead processes left half-written, and the scratch folders of runs other than `keep`."""
+        """Remove unfinished files of dead processes, and the scratch folders of runs other than `keep`."""
         swept = 0
         try:
             entries = sorted((self.root / TEMPORARY).iterdir())
@@ -365,7 +365,7 @@ class FolderStore:
                 with contextlib.suppress(OSError):
                     maker = _maker(entry.name)
                     living = None if maker is None else alive(maker)
-                    ours = maker is not None and maker.pid == os.getpid()  # living, also where there is no /proc
+                    ours = maker is not None and maker.pid == os.getpid()  # alive, also on systems without /proc
                     old = entry.stat().st_mtime < now - _OLD and not (ours or living)
                     if old or living is False:
                         entry.unlink()
@@ -387,9 +387,9 @@ def drop_scratch(root: Path, run_id: str) -> None:
 
 
 def replace_file(root: Path, name: str, data: bytes) -> None:
-    """Put a record of a store in the place of what lies under its name, if anything does: the folder may lack any file.
+    """Write a record of a store over any file of that name; the folder may lack any file.
 
-    Raises StoreNotWritable, DiskFull where that cannot be written.
+    Raises StoreNotWritable or DiskFull if it cannot be written.
     """
     with writing_to_store(root / check_name(name)):
         _replace(root, name, data)
@@ -409,7 +409,7 @@ def _replace(root: Path, name: str, data: bytes) -> None:
 
 
 def _copy(pieces: Iterable[bytes], descriptor: int) -> str:
-    """Write pieces to a file; returns the digest of what was written."""
+    """Write pieces to a file; returns their digest."""
     hashed = hashlib.sha256()
     for piece in pieces:
         hashed.update(piece)
@@ -429,7 +429,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _create(root: Path, name: str, data: bytes) -> bool:
     path = root / name
     if os.path.lexists(path):
-        sync_folder(path.parent)  # the winner may not have come to that yet
+        sync_folder(path.parent)  # the winner may not have synced it yet
         return False
     with _temporary(root) as (temporary, descriptor):
         write_all(descriptor, data)
@@ -462,7 +462,7 @@ def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _temporary_path(root: Path) -> Path:
-    """A name that no other process and no other thread uses, and that tells whose file it is."""
+    """A path unique to this process and thread, whose name identifies the process."""
     folder = root / TEMPORARY
     folder.mkdir(exist_ok=True)
     process = this_process()
@@ -493,7 +493,7 @@ def _make_folders(root: Path, folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name, if that is free: FileExistsError if not.
+    """Give a file a second name; FileExistsError if the name is taken.
 
     Raises StoreNotWritable where the file system has no hard links.
     """
@@ -517,19 +517,19 @@ def _sync_file(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power."""
+    """Sync a folder, so that the names in it survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, nor need to
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, and need not
             raise
     finally:
         os.close(descriptor)
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """What the system says of a file; None if there is none."""
+    """The `stat` of a file; None if there is none."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,16 +1,16 @@
-"""Forgetting documents: withdraw every version that holds one, and remove at once whatever could.
+"""Forgetting documents: withdraw every version that holds one, and remove at once all data that could.
 
 A kept version that does not hold a document is, with all that its lineage names, a function of a corpus without it.
-So what stays is what such versions need, and parts of shards that the document cannot be in; everything else goes,
-without a grace period: parts can be made again. The order makes a crash harmless anywhere:
+So the blobs that such versions need stay, and parts of shards that the document cannot be in; everything else goes,
+without a grace period: parts can be made again. The order makes a crash at any point harmless:
 
 1. Aliases move from withdrawn versions to the newest one, then records say that those versions are withdrawn.
-2. Records are rewritten without what names a document, and answers of language models go that come from one, as do the
-   questions of open batches, while the documents are still there to tell what that is.
-3. Receipts go, then blobs, announced as `storage.deletions` says, but at once; then temporary files.
-4. A last look at everything. Only if it finds nothing, a record says that the documents are forgotten.
+2. Records are rewritten without the words that name a document, and answers of language models that come from one are
+   removed, as are the questions of open batches, while the documents can still be read to identify them.
+3. Receipts go, then blobs, announced as `storage.deletions` describes, but without a wait; then temporary files.
+4. A final check reads everything. Only if it finds nothing, a record says that the documents are forgotten.
 
-Tombstones come before all this, and a version without the documents: see `flows.forget`.
+Before all this come the tombstones and a version without the documents: see `flows.forget`.
 """
 
 from __future__ import annotations
@@ -71,35 +71,35 @@ class Export(Record):
 
 
 class ForgetRecord(Record):
-    """What a run removed to forget documents. It is made when a last look at the store has found nothing of them."""
+    """The record of what a run removed to forget documents, made once a final check of the store finds no trace."""
 
     run_id: Word
     created: Timestamp
     documents: _Tuple[Digest]
     """The SHA-256 of each id."""
     versions: _Tuple[int]
-    """Those that were withdrawn."""
+    """The versions that were withdrawn."""
     aliases: dict[str, Annotated[tuple[int, int], Field(strict=False)]]
-    """Those that were moved: from which version to which."""
+    """The aliases that were moved: the old and the new version by name."""
     blobs: Annotated[int, Field(ge=0)]
     bytes: Annotated[int, Field(ge=0)]
     receipts: Annotated[int, Field(ge=0)]
     quarantine_rows: Annotated[int, Field(ge=0)]
     records: Annotated[int, Field(ge=0)]
-    """Those that named a document: rewritten, or removed where they are of no run and no version."""
+    """The records that named a document: rewritten, or removed if they belong to no run and no version."""
     answers: Annotated[int, Field(ge=0)] = 0
-    """Of language models, and prompts without one."""
+    """The number of removed answers of language models and refused prompts."""
     questions: Annotated[int, Field(ge=0)] = 0
-    """Of batches that are not collected yet."""
+    """The number of questions of open batches."""
     batches: _Tuple[str] = ()
-    """Those that hold or held such questions, with their endpoint, which has their texts until they are collected."""
+    """The batches that hold or held such questions, with their endpoint, which keeps the texts until collection."""
     exports: _Tuple[Export]
     done: bool
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """What there is to remove."""
+    """The data to remove."""
 
     versions: tuple[int, ...]
     aliases: dict[str, tuple[int, int]]
@@ -110,15 +110,15 @@ class Forgetting:
     """Rows to remove by the name of the record."""
     records: tuple[str, ...]
     answers: tuple[str, ...]
-    """The names of answers of language models, and of prompts without one."""
+    """The names of the records of answers of language models and of refused prompts."""
     questions: int
-    """Of batches that are not collected yet."""
+    """The number of questions of open batches."""
     batches: tuple[str, ...]
     exports: tuple[Export, ...]
 
 
 class Search:
-    """Where a store holds some documents, looked for once."""
+    """The places where a store holds some documents, searched once."""
 
     def __init__(self, store: Store, document_ids: Iterable[str]) -> None:
         self.store = store
@@ -136,9 +136,9 @@ class Search:
         """The versions to withdraw: they hold a document, or cannot be read."""
         history = refs.history(store)
         self.newest = history[-1].version if history else 0
-        """The highest number of a version, there or not; 0 without any."""
+        """The highest version number, withdrawn versions included; 0 without any."""
         for ref in history:
-            holds = self._manifest_holds(ref.manifest)  # also of those withdrawn before: what is left of them tells
+            holds = self._manifest_holds(ref.manifest)  # also of withdrawn versions, for their remaining blobs
             if ref.version not in removed:
                 self.there.append(ref)
                 if holds:
@@ -152,7 +152,7 @@ class Search:
 
     @property
     def newest_holds(self) -> bool:
-        """Whether the newest version has to be followed by one without the documents first."""
+        """True if a version without the documents must be published first."""
         return bool(self.there and self.holding) and self.there[-1] == self.holding[-1]
 
     @property
@@ -162,16 +162,16 @@ class Search:
 
     @cached_property
     def traces(self) -> Traces:
-        """What of the documents may stand in other places."""
+        """The ids and text pieces by which the documents are recognised elsewhere."""
         return Traces(self.document_ids, self._contents, self._passage_ids)
 
     def unaccounted(self, answers: Answers | None = None) -> tuple[str, ...]:
-        """The names of the answers of language models that come from the documents, or from nothing that is there."""
+        """The names of the answers of language models that come from the documents, or from no text in the store."""
         gone = hashed([*self.document_ids, *self._passage_ids])
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
 
     def derived(self) -> dict[str, set[str]]:
-        """By document, the SHA-256 of the ids of its passages, and of what language models made of them."""
+        """The SHA-256 of the ids of each document's passages and of what language models made of them, by document."""
         found = {}
         for document_id in self.document_ids:
             passages = self.passages.get(document_id, set())
@@ -180,7 +180,7 @@ class Search:
         return found
 
     def names(self, ids: Iterable[str]) -> bool:
-        """Whether one of some ids is that of a document, of a passage of one, or of what was made of that."""
+        """True if an id belongs to a document, one of its passages, or a text made of those."""
         return any(document_digest(one) in self._digests for one in ids)
 
     @cached_property
@@ -200,7 +200,7 @@ class Search:
         """The ids of all documents and passages that were there before anything was removed, `hashed`."""
         found = [hashed(())]
         for digest, _ in blobs_of(self.store):
-            with contextlib.suppress(StoreError):  # nobody can tell what a damaged one held
+            with contextlib.suppress(StoreError):  # the content of a damaged blob is unknown
                 path = self.store.open_local(digest)
                 if _is_table(path) and {"document_id", "passage_id"} <= set(pq.read_schema(path).names):
                     table = pq.read_table(path, columns=["document_id", "passage_id"])
@@ -208,7 +208,7 @@ class Search:
         return np.unique(np.concatenate(found))
 
     def may_hold(self, shard: str) -> bool:
-        """Whether a shard of this label can hold one of the documents: only those along the hash of its id can."""
+        """True if a shard of this label can hold one of the documents: its bits are a prefix of the hash of an id."""
         matched = _SHARD.fullmatch(shard)
         return matched is None or any(path.startswith(matched[1]) for path in self._paths)
 
@@ -243,7 +243,7 @@ class Search:
         try:
             table = read_table(self.store, digest, DOCUMENTS if name == "documents" else PASSAGES)
         except StoreError:
-            return True  # nobody can tell
+            return True  # unreadable: assume that it does
         ids, wanted = table.column("document_id").to_pylist(), set(self.document_ids)
         rows = [row for row, document_id in enumerate(ids) if document_id in wanted]
         found = table.take(pa.array(rows, pa.int64())).to_pylist()
@@ -257,9 +257,9 @@ class Search:
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
-    """What would be removed.
+    """The data that `remove` would remove.
 
-    Where a build has to come first, what the new version will share with the old ones is in it, too.
+    If a build has to come first, this includes blobs that the new version will share with the old ones.
     """
     rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
     records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
@@ -280,10 +280,10 @@ def dry_run(store: Store, search: Search) -> Forgetting:
 
 
 def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> ForgetRecord:
-    """Withdraw and remove, and look at everything once more; returns the record of it.
+    """Withdraw and remove, then check everything once more; returns the record of it.
 
     The newest version must not hold a document, and their tombstones must be there. Raises LeaseLost once another run
-    has taken over, StoreError where traces remain that are not for it to remove.
+    has taken over, StoreError if traces remain that it may not remove.
     """
     created = timestamp(clock())
     lease.check()
@@ -334,7 +334,7 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
 
 
 def _clean_quarantines(store: Store, traces: Traces) -> int:
-    """Remove the refused rows that name a document; returns how many."""
+    """Remove the refused rows that name a document; returns their number."""
     rows = 0
     for name, (record, count) in list(_quarantines(store, traces)):
         left = _left(store, record, traces)
@@ -361,7 +361,7 @@ def _move_aliases(store: Store, search: Search, newest: int, created: str) -> di
 
 
 def _exports(store: Store, search: Search) -> tuple[Export, ...]:
-    """The copies of versions that are not known to be without the documents."""
+    """The exported copies, except those of versions known not to hold the documents."""
     clean = {ref.version for ref in search.clean}
     found = []
     for name in store.list("exports/"):
@@ -372,7 +372,7 @@ def _exports(store: Store, search: Search) -> tuple[Export, ...]:
 
 
 def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[QuarantineRecord, int]]]:
-    """The records of refused rows of which some name a document, and how many do."""
+    """The quarantine records with rows that name a document, and the number of those rows."""
     for name in store.list("runs/"):
         if "/quarantine." in name:
             record = get_record(store, name, QuarantineRecord)
@@ -382,7 +382,7 @@ def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[Quar
 
 
 def _left(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
-    """The rows of a quarantine that stay; none where its blob cannot be read."""
+    """The rows of a quarantine that stay; none if its blob cannot be read."""
     try:
         table = read_table(store, record.digest, QUARANTINE)
     except StoreError:
@@ -392,7 +392,7 @@ def _left(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
 
 
 def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
-    """The records whose words name a document, and what they are without."""
+    """The names of records whose words name a document, each with its cleaned content."""
     for prefix in _REWRITTEN:
         for name in store.list(prefix):
             if "/quarantine." not in name:
@@ -403,7 +403,7 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
 
 
 def _others(store: Store, traces: Traces) -> Iterator[str]:
-    """The records of kinds that this module does not know which hold a trace, or are named after one."""
+    """The records of unknown kinds that hold a trace in their content or name."""
     for name in store.list(""):
         if name.startswith(_REWRITTEN) or _OTHER.match(name) or "/" not in name:
             continue
@@ -413,7 +413,7 @@ def _others(store: Store, traces: Traces) -> Iterator[str]:
 
 
 def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The receipts and blobs to remove: those that neither a clean version needs nor a shard that cannot hold them."""
+    """The receipts and blobs to remove: no clean version needs them, and their shard may hold a document."""
     keep: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:
@@ -422,7 +422,7 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
         try:
             parts = lineage.read(store, read.lineage).entries
         except CorruptBlob:
-            continue  # what it named is made again
+            continue  # its parts are made again
         keys |= {(part.stage, part.key) for part in parts}
         keep |= {digest for part in parts for digest in part.outputs.values()}
     doomed = []
@@ -438,7 +438,7 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
 
 
 def _elsewhere(search: Search, receipt: Receipt) -> bool:
-    """Whether a part is of a shard of documents that can hold none of these."""
+    """True if a part belongs to a shard that can hold none of the documents."""
     return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
 
 
@@ -454,7 +454,7 @@ def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
 
 
 def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
-    """The names of what still holds a trace, or should not be there."""
+    """The names of records and blobs that still hold a trace or should be gone."""
     traces = search.traces
     yield from (name for name, _ in _tainted(store, traces))
     yield from (name for name, _ in _quarantines(store, traces))
@@ -475,7 +475,7 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
 
 
 def _blob_holds(path: Path, traces: Traces) -> bool:
-    """Whether a blob that some record names holds a trace."""
+    """True if a blob that some record names holds a trace."""
     if not _is_table(path):
         return traces.in_record(path.read_bytes())
     table = pq.read_table(path)
@@ -505,5 +505,5 @@ def _value(store: Store, name: str) -> dict[str, Any]:
 
 
 def _path(document_id: str) -> str:
-    """The bits of an id's hash: its way through the shards."""
+    """The bits of an id's hash, whose prefixes label its shards."""
     return f"{int(document_digest(document_id), 16):0256b}"

@@ -1,21 +1,21 @@
 """Garbage collection: remove what no kept version, alias or unfinished run needs.
 
-Kept are the newest version, those that a policy keeps, those that an alias points to, and those with the manifest of a
-kept one; what a person may still publish; what unfinished runs and the runs since the newest version made; every blob
-that another record names; and whatever is younger than the grace period. The ledger stays as it is: what was paid for
-is worth more than its place. Receipts and blobs go in two steps: one collection sets them aside, a later one removes
-what still nothing needs; see `storage.deletions`, also for what happens beside runs that were asleep. The order makes a
-crash harmless anywhere:
+Kept are the newest version, versions that a policy keeps, versions that an alias points to, and versions with the
+manifest of a kept one; candidates that a person may still publish; parts made by unfinished runs and by runs since the
+newest version; every blob that another record names; and all that is younger than the grace period. The ledger stays as
+it is: a paid answer is worth more than its space. Receipts and blobs go in two steps: one collection sets them aside, a
+later one removes those that are still not needed; see `storage.deletions`, also for runs that were asleep meanwhile.
+The order makes a crash at any point harmless:
 
 1. A record says that a version is no longer there. Readers then say so, whether its blobs are gone or not. Aliases
-   are looked at once more, since moving one needs no lease: a version that one points to by now is taken back.
-2. Of what was set aside long enough ago, and is needed by nothing now, receipts go before the blobs they name, so that
-   no receipt promises what is not there. Each is looked at again just before: one that was put meanwhile stays.
-3. A record says what is set aside from now on: what else nothing needs.
+   are checked again, since moving one needs no lease: a version that an alias points to by now is restored.
+2. Names that were set aside long enough ago and are still not needed are removed, receipts before the blobs they name,
+   so that no receipt names a missing blob. Each is checked again just before: one that was put meanwhile stays.
+3. A record lists the names that are set aside from now on: all others that nothing needs.
 4. Old records of runs, leases and closed batches go.
 
-Running again finishes. Refs stay for ever, so that no number is used twice. No version goes because of one that is not
-whole, or that the run which published it may still withdraw.
+Running again completes an interrupted collection. Refs stay for ever, so that no number is used twice. An incomplete
+newer version, or one that its run may still withdraw, never causes an older version to be removed.
 """
 
 from __future__ import annotations
@@ -64,52 +64,52 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What to keep. With neither `last` nor `within`, every version. Times are in seconds."""
+    """The rules for what to keep. With neither `last` nor `within`, every version. Times are in seconds."""
 
     last: int | None = None
-    """So many of the newest versions."""
+    """The number of newest versions to keep."""
     within: float | None = None
-    """The versions made since so long ago."""
+    """The age up to which versions are kept."""
     grace: float = DAY
-    """Blobs and receipts that are younger than this stay, whatever they are."""
+    """The grace period: younger blobs and receipts always stay."""
     wait: float = STALE
-    """What is set aside stays so long at least; 0: it goes at once, which only a run that is alone may ask for."""
+    """The minimum time between setting aside and removal; 0: at once, only for a run with no other beside it."""
     records: float = 90 * DAY
-    """Records of runs and leases older than this go."""
+    """The age beyond which records of runs and leases are removed."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What there is to remove, and what stays."""
+    """The data to remove, and the data that stays."""
 
     versions_kept: tuple[int, ...]
     versions_withdrawn: tuple[int, ...]
-    """Not there since `forget` withdrew them: neither kept nor removed."""
+    """The versions that `forget` withdrew: neither kept nor removed."""
     versions_incomplete: tuple[int, ...]
-    """Not there since the runs that published them withdrew them."""
+    """The versions withdrawn by the runs that published them."""
     versions: tuple[int, ...]
     newest: int
-    """The highest number of a version, there or not; 0 without any."""
+    """The highest version number, removed versions included; 0 without any."""
     receipts_kept: int
     receipts: tuple[str, ...]
-    """Those that nothing needs."""
+    """The names of receipts that nothing needs."""
     blobs_kept: int
     bytes_kept: int
     blobs: dict[str, int]
-    """Bytes by digest of those that nothing needs."""
+    """Bytes by digest of the blobs that nothing needs."""
     aside: dict[str, Since]
-    """Of both, the names that are set aside, and not used since."""
+    """The names of receipts and blobs that are set aside and not used since."""
     due: tuple[str, ...]
-    """Of both, the names that go now, receipts before blobs."""
+    """The names of receipts and blobs to remove now, receipts first."""
     records: tuple[str, ...]
-    """Of old runs, leases and batches, in the order to remove them."""
+    """The records of old runs, leases and batches, in the order of removal."""
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What was removed and set aside (or, in a dry run, would be), and what stays.
+    """The data that was removed, set aside or kept; in a dry run, that would be.
 
-    Receipts, blobs and bytes that nothing needs are removed, set aside now, or were set aside before and still wait.
+    Receipts and blobs that nothing needs are removed, set aside now, or still waiting since they were set aside.
     """
 
     versions_kept: tuple[int, ...]
@@ -130,13 +130,13 @@ class Collected:
     bytes_waiting: int
     records_removed: int
     removed_were_set_aside: tuple[str, ...]
-    """When what was removed had been set aside, ISO 8601, oldest first; none where it was removed at once."""
+    """The times at which the removed names were set aside, ISO 8601, oldest first; none if removed at once."""
     waiting_since: tuple[str, ...]
-    """When what still waits was set aside."""
+    """The times at which the waiting names were set aside."""
 
     @classmethod
     def of(cls, found: Survey, removed: Collection[str] | None = None) -> Collected:
-        """What came of a survey, given the names that were removed; without them, what would come of it."""
+        """The result of a survey, given the removed names; without them, the expected result."""
         gone = set(found.due if removed is None else removed)
         spared = set(found.due) - gone
         waits = found.aside.keys() - found.due
@@ -175,10 +175,10 @@ def _times(found: Survey, names: set[str]) -> tuple[str, ...]:
 
 
 def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
-    """Mark what stays, and list the rest; changes nothing.
+    """Mark the data that stays, and list the rest; changes nothing.
 
-    Raises CorruptBlob where the ref, the manifest or the lineage of a kept version cannot be read: what it needs is
-    then not known, and nothing may be removed; and where a version is to go while the newest lacks a blob.
+    Raises CorruptBlob if the ref, the manifest or the lineage of a kept version cannot be read, since its blobs are
+    then unknown and nothing may be removed; and if a version is to go while the newest lacks a blob.
     """
     now = clock()
     history = refs.history(store)
@@ -231,9 +231,9 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
 
 
 def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock: Clock) -> Collected:
-    """Remove and set aside what a survey made under this lease found, or a new one.
+    """Remove and set aside the findings of a survey made under this lease, or of a new survey.
 
-    Raises LeaseLost once another run takes over, where one published meanwhile, and, if nothing is to wait, where one
+    Raises LeaseLost if another run takes over or has published meanwhile, and, for a policy without a wait, if a run
     that lost its lease may still be at work.
     """
     created = timestamp(clock())
@@ -265,7 +265,7 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Every blob that a manifest needs, itself and its lineage's parts among them; CorruptBlob if that is not known."""
+    """Every blob that a manifest needs, itself and its lineage's parts included; CorruptBlob if one cannot be read."""
     read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
@@ -278,7 +278,7 @@ def reach(store: Store, manifest: str) -> frozenset[str]:
 
 
 def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
-    """Every blob that is there, by digest."""
+    """Every blob of the store, by digest."""
     for name in store.list("blobs/sha256/"):
         digest = name.rpartition("/")[2]
         if is_digest(digest) and name == blob_path(digest) and (blob := store.stat(name)) is not None:
@@ -286,10 +286,10 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
 
 
 def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
-    """Whatever may be the digest of a blob in the records of runs and in those that this module does not know.
+    """All texts that may be digests in the records of runs and in records of unknown kinds.
 
-    So a record that names a blob keeps it, also one of a kind that is added later. What a run ended with does
-    not count: refs and candidates say whether its manifest is needed, and an error names what could not be written.
+    So a record that names a blob keeps it, also one of a kind that is added later. End records of runs do not
+    count: refs and candidates say whether a manifest is needed, and an error names a blob that could not be written.
     """
     left_out = set(without)
     found: set[str] = set()
@@ -312,7 +312,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     others = {one.epoch for one in at_work(store, now)} - {refs.highest_epoch(store)}
     for ref in reversed(there):
         numbers.add(ref.version)
-        if ref.epoch not in others:  # otherwise its run may still find that it is not whole, and withdraw it
+        if ref.epoch not in others:  # otherwise its run may still find it incomplete, and withdraw it
             break
     numbers |= {ref.version for ref in there[len(there) - min(policy.last or 0, len(there)) :]}
     if policy.within is not None:
@@ -336,9 +336,9 @@ def _needed_by_versions(store: Store, kept: list[Ref], known: list[Run], since: 
 def _unneeded_receipts(
     store: Store, receipts: list[tuple[str, Receipt | None]], working: set[str], marked: set[str], limit: float
 ) -> dict[str, Receipt | None]:
-    """The receipts, not younger than the limit, that name a blob which nothing needs.
+    """The receipts older than the limit that name a blob which nothing needs.
 
-    The outputs of young receipts and of runs at work are added to `marked`, the blobs that are needed.
+    Adds the outputs of young receipts and of runs at work to `marked`, the needed blobs.
     """
     young = {name for name, _ in receipts if _young(store.stat(name), limit)}
     for name, receipt in receipts:
@@ -352,7 +352,7 @@ def _unneeded_receipts(
 
 
 def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
-    """Raise CorruptBlob if the newest version lacks a blob: the versions before it are not removed then."""
+    """Raise CorruptBlob if the newest version lacks a blob, so that no earlier version is removed."""
     manifest = get_record_blob(store, newest.manifest, Manifest)
     for digest in (manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)):
         if digest not in blobs:
@@ -363,7 +363,7 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
 
 
 def _aside(store: Store, names: Collection[str], now: float) -> dict[str, Since]:
-    """Which of some names are set aside, and were not put again since; none of a time to come: a clock was wrong."""
+    """The names that are set aside and were not put again since, except with a time in the future (a wrong clock)."""
     wanted = set(names)
     return {
         name: one
@@ -375,7 +375,7 @@ def _aside(store: Store, names: Collection[str], now: float) -> dict[str, Since]
 def _due(
     unneeded: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
 ) -> tuple[str, ...]:
-    """The ripe names, in their order, without blobs that are needed, or that a receipt which stays names."""
+    """The names that are ripe, in their order, without blobs that are needed or named by a receipt that stays."""
     for name, receipt in unneeded.items():
         if receipt is not None and name not in ripe:
             needed |= set(receipt.outputs.values())
@@ -385,19 +385,19 @@ def _due(
 def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
     try:
         return reach(store, ref.manifest)
-    except StoreError:  # it is not whole any more
+    except StoreError:  # the version is no longer whole
         return frozenset()
 
 
 def _unfinished(run: Run, since: float) -> bool:
-    """Whether a run may be taken up again: it has no end, met its budget, or was at work since the last version."""
+    """True if a run may be resumed: it has no end, reached its budget, or was at work since the last version."""
     if run.end is None:
         return run.state != "published"
     return run.end.state == "budget" or from_timestamp(run.end.ended) >= since
 
 
 def _old_runs(known: list[Run], kept: list[Ref], before: float) -> set[str]:
-    """The runs whose records go: ended long ago, the makers of no kept version, and not the last of all."""
+    """The runs whose records go: ended long ago, made no kept version, and not the last run."""
     makers = {ref.run_id for ref in kept}
     return {
         run.run_id
@@ -409,9 +409,9 @@ def _old_runs(known: list[Run], kept: list[Ref], before: float) -> set[str]:
 
 
 def _old_records(store: Store, old: set[str], known: set[str], before: float) -> Iterator[str]:
-    """Records to remove. A run's start goes first: without it the run is not known; without its end it looks killed.
+    """The records to remove. A run's start goes first: without it the run is unknown; without its end it looks killed.
 
-    A batch that is not closed stays, however old.
+    An open batch stays, however old.
     """
     names = store.list(run_prefix())
     for name in sorted(names, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
@@ -429,11 +429,11 @@ def _old_records(store: Store, old: set[str], known: set[str], before: float) ->
 
 
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
-    """Every receipt by name; None for what cannot be read, which counts as not there."""
+    """Every receipt by name; None for one that cannot be read, which counts as missing."""
     for name in store.list("work/"):
         yield name, find_record(store, name, Receipt)
 
 
 def _young(entry: Stat | None, limit: float) -> bool:
-    """Whether something is there and newer than the limit."""
+    """True if a record or blob exists and is newer than the limit."""
     return entry is not None and entry.modified > limit

@@ -46,21 +46,21 @@ def check(store: Store) -> None:
 def place(store: Store, version: int, *, run_id: str, by: str, created: str, note: str = "") -> Hold:
     """Put the store on hold at a version; returns the hold in force.
 
-    A hold for the same version stands as it is, unless there is another reason now: it tells who was first, and when.
+    A hold for the same version and reason stands: it says who placed it first, and when.
     """
     try:
         current = standing(store)
     except CorruptBlob:
-        current = None  # a readable record takes its place
+        current = None  # a readable record replaces the damaged one
     if current is not None and current.version == version and note in ("", current.note):
         return current
     return _append(store, held=True, version=version, run_id=run_id, by=by, created=created, note=note)
 
 
 def release(store: Store, *, run_id: str, by: str, created: str, note: str = "") -> Hold | None:
-    """End the hold; returns the record that ends it, None where none was in force.
+    """End the hold; returns the record that ends it, None if no hold was in force.
 
-    A damaged record counts as a hold, and is ended like one.
+    A damaged record counts as a hold.
     """
     try:
         current = standing(store)

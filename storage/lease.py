@@ -36,7 +36,7 @@ DURATION = 120.0
 """Seconds a lease lasts without a renewal; it is renewed four times as often."""
 
 MARGIN = 15.0
-"""Seconds that others wait beyond the end of a lease: clocks of two machines differ."""
+"""Seconds that others wait beyond the end of a lease, since clocks of two machines differ."""
 
 STALE = 3600.0
 """Seconds beyond the end of its lease in which a run of another machine may still act on what it saw before.
@@ -64,7 +64,7 @@ class _Release(Record):
 
 
 class Holding(Record):
-    """Who holds the lease, or held it last."""
+    """The current or last lease, and its holder."""
 
     epoch: int
     run_id: str
@@ -74,16 +74,16 @@ class Holding(Record):
     released: bool
 
     def free(self, now: float) -> bool:
-        """Whether another run may take the lease over: its run has ended, or is `MARGIN` late to renew it."""
+        """True if another run may take the lease over: its run has ended, or is `MARGIN` late to renew it."""
         return self._ended or now >= from_timestamp(self.expires) + MARGIN
 
     def over(self, now: float) -> bool:
-        """Whether its run does nothing more: it has ended or, on another machine, is `STALE` late to renew."""
+        """True if its run can do nothing more: it has ended or, on another machine, is `STALE` late to renew."""
         return self._ended or (alive(self.holder) is None and now >= from_timestamp(self.expires) + STALE)
 
     @property
     def _ended(self) -> bool:
-        """Whether its run gave the lease back, or is known to be dead."""
+        """True if its run gave the lease back, or is known to be dead."""
         return self.released or alive(self.holder) is False
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ def holding(store: Store) -> Holding | None:
 
 
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
-    """The leases, of some epochs or of all, whose runs may still act on what they saw, though others came after.
+    """The leases, of some epochs or of all, whose runs may still act on old data although they lost the lease.
 
     A lease whose record is damaged, or has just been removed as old, is left out.
     """
@@ -116,7 +116,7 @@ def _holding(store: Store, epoch: int, names: Names) -> Holding:
     lease = get_record(store, lease_name(epoch), _Lease)
     stem = lease_name(epoch).removesuffix("json")
     expires = lease.expires
-    for name in reversed(names):  # renewals sort by number; the newest may be taken away by a newer one
+    for name in reversed(names):  # renewals sort by number; the newest may be removed by a newer one
         if name.startswith(stem) and name != release_name(epoch) and name != lease_name(epoch):
             with contextlib.suppress(NotFound, CorruptBlob):
                 expires = max(expires, get_record(store, name, _Renewal).expires)
@@ -139,10 +139,10 @@ def acquire(
     duration: float = DURATION,
     process: Process | None = None,
 ) -> Lease:
-    """Take the lease for a run, and sweep what dead runs left half-written.
+    """Take the lease for a run, and remove unfinished files of dead runs.
 
-    Use it as a context manager: inside, a thread renews it; at the end it is given back. Raises LeaseLost, naming the
-    holder and the end of its lease, if another run holds it.
+    Use it as a context manager: inside, a thread renews the lease; at the end it is given back. Raises LeaseLost,
+    naming the holder and the end of its lease, if another run holds it.
     """
     process = process or this_process()
     while True:
@@ -227,10 +227,10 @@ class Lease:
                     self._on_lost()
                 return
             except IndexmillError:
-                continue  # a full disk, a network share that is away: try again until another run takes over
+                continue  # a full disk, or a network share that is offline: try again until another run takes over
 
     def release(self) -> None:
-        """Remove the run's scratch folder and give the lease back; harmless if it is lost or was given back before."""
+        """Remove the run's scratch folder and give the lease back; harmless if it was lost or given back before."""
         already = self._ended.is_set()
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():

@@ -2,8 +2,8 @@
 
     ledger/<first two digits of the key>/<key>
 
-The key hashes all that shapes the answer. A record is created once, when the answer has been found to be good, and is
-on disk before anybody uses it. Any number of processes may write: the first record of a key stands. One that cannot be
+The key is a hash of everything that shapes the answer. A record is created once the answer has been validated, and is
+on disk before it is used. Any number of processes may write: the first record of a key stands. One that cannot be
 read, or whose digest is not that of its content, counts as none and is replaced by the next answer.
 """
 
@@ -26,7 +26,7 @@ from storage.protocol import Store
 __all__ = ["LONGEST", "Answers", "LedgerEntry", "find", "key_of", "record", "scan", "stats"]
 
 LONGEST = 16 << 20
-"""Bytes of a record at most."""
+"""The largest size of a record in bytes."""
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -35,10 +35,10 @@ class LedgerEntry(PromptRecord):
     """The answer of a language model to one prompt."""
 
     value: dict[str, JsonValue]
-    """What was answered, as the task's schema has it."""
+    """The answer, in the form of the task's schema."""
     input_tokens: _Count
     output_tokens: _Count
-    """What was billed for it, a repair included."""
+    """The tokens that were billed for it, a repair included."""
 
     @property
     def name(self) -> str:
@@ -51,14 +51,14 @@ class Answers(Counter[str]):
 
 
 def find(store: Store, key: str) -> LedgerEntry | None:
-    """The answer of a key; None if there is none that can be read."""
+    """The answer of a key; None if it is missing or cannot be read."""
     return prompt_records.find(store, ledger_name(key), LedgerEntry)
 
 
 def record(store: Store, entry: LedgerEntry, stands: Callable[[LedgerEntry], bool] = lambda _: True) -> LedgerEntry:
-    """Keep an answer; returns the one to use: this one, or an earlier one of the same key for which `stands` holds.
+    """Store an answer; returns the one to use: this one, or an earlier one of the same key for which `stands` holds.
 
-    On return it survives a loss of power.
+    The returned record survives a loss of power.
     """
     name, data = entry.name, entry.to_bytes()
     while not store.create(name, data):

@@ -17,7 +17,7 @@ __all__ = ["Lineage", "LineageEntry", "blobs", "put", "read"]
 
 
 class LineageEntry(Record):
-    """One part of a snapshot: what a stage made for a shard, and under which key."""
+    """One part of a snapshot: the outputs of a stage for a shard, and their key."""
 
     stage: Word
     shard: str

@@ -1,7 +1,7 @@
-"""A store laid over another one: what is there is read from it, what is written goes to a folder of its own.
+"""An overlay over another store: reads fall through to that store, writes go to a separate folder.
 
-The store below is never touched, may be read-only, be written to by a run at this moment, or not be there at all. The
-folder above is temporary: nothing in it is synced, and it is removed by whoever made it.
+The store below is never changed; it may be read-only, in use by a writing run, or missing. The folder above is
+temporary: nothing in it is synced, and its creator removes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DELETED = "deleted"
 
 
 def open_any(url: str) -> Store:
-    """The store of a url, as a worker opens it: a folder, or an overlay."""
+    """Open the store of a URL, as workers do: a folder or an overlay."""
     if not url.startswith(_SCHEME):
         return open_store(url)
     above, _, below = url.removeprefix(_SCHEME).partition("?")
@@ -37,9 +37,9 @@ def open_any(url: str) -> Store:
 
 
 def overlay_of(path: Path, above: Path) -> OverlayStore:
-    """An empty folder laid over the store at a path, or over nothing where no store is there yet.
+    """An empty overlay over the store at a path, or over nothing if there is no store yet.
 
-    Raises as a build would: ConfigurationError where the path holds other things, UnsupportedFormat, CorruptBlob.
+    Raises as a build would: ConfigurationError if the path holds other things, UnsupportedFormat, CorruptBlob.
     """
     try:
         return OverlayStore(above, open_store(path))
@@ -49,7 +49,7 @@ def overlay_of(path: Path, above: Path) -> OverlayStore:
 
 
 class OverlayStore:
-    """A store over another one; see `storage.protocol.Store` for what each method promises, but for lasting."""
+    """A store over another one; see `storage.protocol.Store` for what each method promises, except durability."""
 
     def __init__(self, above: Path, below: FolderStore | None) -> None:
         self.above, self.below = above, below
@@ -59,15 +59,15 @@ class OverlayStore:
 
     @property
     def url(self) -> str:
-        """What `open_any` opens it from."""
+        """The URL that `open_any` accepts."""
         return f"{_SCHEME}{quote(str(self.above))}?{quote(self.below.url) if self.below else ''}"
 
     def is_new(self, digest: str) -> bool:
-        """Whether a blob was written here, and is not in the store below."""
+        """True if a blob was written here and is not in the store below."""
         return (self.above / blob_path(digest)).exists()
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Keep some bytes, or a file, above, unless the store below has them; returns the digest."""
+        """Store bytes or a file above, unless the store below has them; returns the digest."""
         digest = hash_file(data)[0] if isinstance(data, Path) else digest_of(data)
         if self.below is not None:
             with contextlib.suppress(CorruptBlob):
@@ -107,7 +107,7 @@ class OverlayStore:
         return self.below.get_blob(digest)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Keep a record above: False if either store has the name."""
+        """Create a record above; False if either store has the name."""
         try:
             self.get(name)
         except NotFound:
@@ -139,14 +139,14 @@ class OverlayStore:
         return sorted(name for name in found if name.startswith(prefix) and not name.startswith(hidden))
 
     def delete(self, name: str) -> None:
-        """Remove a record from here; that of the store below is no longer seen."""
+        """Remove a record here, and hide one of the same name in the store below."""
         (self.above / check_name(name)).unlink(missing_ok=True)
         mark = self._deleted(name)
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
     def stat(self, name: str) -> Stat | None:
-        """How large a record or blob of either store is, and since when it is there."""
+        """The size and modification time of a record or blob of either store."""
         path = self.above / check_name(name)
         if path.is_file():
             status = path.stat()

@@ -17,7 +17,7 @@ __all__ = ["Poison", "known", "record"]
 
 
 class Poison(Record):
-    """A document that a stage cannot take, and how that showed."""
+    """A document that a stage cannot process, and the failure it caused."""
 
     content_hash: Digest
     stage: Word
@@ -28,12 +28,12 @@ class Poison(Record):
 
     @property
     def reason(self) -> str:
-        """The word for the quarantine."""
+        """The reason as the quarantine shows it."""
         return "kills-worker" if self.kills else f"fails-{self.stage}"
 
 
 def record(store: Store, poison: Poison) -> None:
-    """Keep what was found out; the first record that can be read stands."""
+    """Record a finding; the first record that can be read stands."""
     name = poison_name(poison.maker, poison.content_hash)
     while not store.create(name, poison.to_bytes()):
         if find_record(store, name, Poison) is not None:

@@ -1,4 +1,4 @@
-"""Who is at work: a process of a host, named so that another process can tell whether it still lives."""
+"""Processes, identified so that another process can tell whether one still lives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Process", "alive", "same_boot", "this_process", "this_user"]
 
 
 class Process(Record):
-    """A process, and the machine it runs on as exactly as the system tells.
+    """A process and its machine, as precisely as the system tells.
 
     `space` names the boot and the process-id namespace: ids compare only within one. `started` is the kernel's tick of
-    its start, which tells it from a later process with the same id. Both are empty where there is no /proc.
+    its start, which distinguishes it from a later process with the same id. Both are empty without /proc.
     """
 
     host: str
@@ -29,7 +29,7 @@ class Process(Record):
 
 
 def this_process() -> Process:
-    """The process that asks."""
+    """The current process."""
     pid = os.getpid()
     return Process(host=socket.gethostname(), space=_space(), pid=pid, started=_start(pid)[1])
 
@@ -44,12 +44,12 @@ def this_user() -> str:
 
 
 def alive(process: Process) -> bool | None:
-    """Whether a process still runs; None if that cannot be told from here (another machine, or no /proc)."""
+    """True if a process still runs; None if this machine cannot tell (another machine, or no /proc)."""
     if process.host != socket.gethostname() or process.space != _space():
         return None
     state, started = _start(process.pid)
     if state:
-        # Without its start time a process of this number counts as the one that is meant.
+        # Without a start time, any process of this number counts as the same one.
         return state not in ("Z", "X") and process.started in ("", started)
     try:
         os.kill(process.pid, 0)
@@ -61,7 +61,7 @@ def alive(process: Process) -> bool | None:
 
 
 def same_boot(process: Process) -> bool:
-    """Whether a process ran on this machine since it was last started, in whichever container."""
+    """True if a process ran on this machine since its last boot, in any container."""
     boot = process.space.partition(" ")[0]
     return bool(boot) and boot == _space().partition(" ")[0]
 

@@ -1,6 +1,6 @@
-"""Records about prompts that language models were sent: the answer to one, or that it has none.
+"""Records about prompts sent to language models: the answer, or the fact that there is none.
 
-Each is named after the prompt's key, and holds the digest of its own content, by which damage is noticed.
+Each is named after the prompt's key, and holds the digest of its own content, which reveals damage.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Id = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 
 
 class PromptRecord(Record):
-    """What the records about a prompt have in common."""
+    """The fields that all records about a prompt share."""
 
     format: Literal[1] = 1
     key: Digest
-    """Hashes all that shapes the answer."""
+    """The hash of everything that shapes the answer."""
     task: Word
     model: Id
     prompt_version: Id
     about: Annotated[tuple[Id, ...], Field(strict=False)] = ()
     """The ids of the passages and nodes whose text the prompt held."""
     makes: Annotated[str, StringConstraints(max_length=1000)] = ""
-    """The id of what the answer is for."""
+    """The id of the item that the answer is for."""
     run_id: Word
     created: Timestamp
 
@@ -53,7 +53,7 @@ class PromptRecord(Record):
     def from_bytes(cls, data: bytes, where: str) -> Self:
         """Read a record. Raises CorruptBlob unless its digest is that of its content, UnsupportedFormat if it is newer.
 
-        Neither message holds anything of the record.
+        The messages quote nothing of the record.
         """
         try:
             content = strict_json(data)
@@ -79,7 +79,7 @@ def read(store: Store, name: str, kind: type[_R]) -> _R:
 
 
 def find(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """The record of a name; None if there is none that can be read."""
+    """The record of a name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return read(store, name, kind)
     return None
@@ -88,13 +88,13 @@ def find(store: Store, name: str, kind: type[_R]) -> _R | None:
 def scan(
     store: Store, prefixes: Iterable[str], kind: type[_R], advanced: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, int, _R | None]]:
-    """Every record by name, with its bytes, in the order of the keys; None for what cannot be read.
+    """Every record by name, with its bytes, in the order of the keys; None for one that cannot be read.
 
     Holds the names of one prefix at a time; `advanced` is called after each.
     """
     for prefix in prefixes:
         for name in store.list(prefix):
-            with contextlib.suppress(NotFound, ValueError):  # gone by now, or a name that is none of a store's
+            with contextlib.suppress(NotFound, ValueError):  # removed by now, or not a name of a store
                 data = store.get(name)
                 try:
                     yield name, len(data), _checked(data, store, name, kind)

@@ -1,6 +1,6 @@
-"""What everything above asks of a place that keeps bytes.
+"""The protocol of a store: the operations that all other modules use.
 
-The protocol knows one way to publish: `create`, which fails if the name exists. No record is ever overwritten, so a
+There is one way to publish: `create`, which fails if the name exists. No record is ever overwritten, so a
 folder and an object store can behave alike.
 """
 
@@ -17,31 +17,31 @@ Names: TypeAlias = list[str]
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A record or blob as it lies there."""
+    """The size and time of a record or blob."""
 
     bytes: int
     modified: float
-    """Seconds since the epoch: when it was made, or its blob was last put."""
+    """Seconds since the epoch: the time it was created, or the blob was last put."""
 
 
 class Store(Protocol):
     """Blobs named by their content, and small records with create-only names.
 
     A store can be pickled; the copy in another process is opened from its `url`. Every method raises StoreNotWritable
-    where space or permission is missing, StoreError for other failures of the system below.
+    if space or permission is missing, StoreError for other failures of the underlying system.
     """
 
     @property
     def url(self) -> str:
-        """What `open_store` opens it from."""
+        """The URL that `open_store` accepts."""
         ...
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Keep some bytes, or a file, for good; returns the digest.
+        """Store bytes or a file permanently; returns the digest.
 
-        On return they survive a loss of power. A blob that is there already gets a new time, and its bytes are
+        On return they survive a loss of power. An existing blob gets a new modification time, and its bytes are
         restored if they were damaged. A file in the store's own scratch folder becomes the blob: do not write to it
-        after.
+        afterwards.
         """
         ...
 
@@ -60,7 +60,7 @@ class Store(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Publish a record under a name: True if this call made it, False if the name exists (its record stays).
 
-        Readers see the whole record or none. In both cases the record that is there survives a loss of power.
+        Readers see the whole record or none. In both cases the existing record survives a loss of power.
         """
         ...
 
@@ -73,7 +73,7 @@ class Store(Protocol):
         ...
 
     def stat(self, name: str) -> Stat | None:
-        """How large a record or blob is and since when it is there; None if it is not."""
+        """The size and modification time of a record or blob; None if it is not there."""
         ...
 
     def delete(self, name: str) -> None:
@@ -83,13 +83,13 @@ class Store(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there: readers see the one or the other.
 
-        For forgetting alone, which takes out of records what names a document; everything else creates. (Repair puts
-        back what cannot be read, below this protocol.)
+        Only forgetting uses it, to remove the names of documents from records; everything else creates. (Repair
+        restores unreadable records below this protocol.)
         """
         ...
 
     def scratch(self, run_id: str) -> Path:
-        """A local folder for the files of a run, on the same disk as the blobs; made if it is not there."""
+        """A local folder for the files of a run, on the same disk as the blobs; created if missing."""
         ...
 
     def drop_scratch(self, run_id: str) -> None:
@@ -97,8 +97,8 @@ class Store(Protocol):
         ...
 
     def sweep(self, now: float, keep: str = "") -> int:
-        """Remove what dead processes left half-written, and the scratch folders of runs other than `keep`.
+        """Remove unfinished files of dead processes, and the scratch folders of runs other than `keep`.
 
-        For the holder of the lease, who is the only run at work. Returns how many files and folders went.
+        Only the holder of the lease may call it. Returns the number of files and folders removed.
         """
         ...

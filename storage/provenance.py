@@ -1,8 +1,8 @@
-"""Where answers of language models come from: which of them still stand on something that the store holds.
+"""The provenance of answers of language models: which of them still rest on texts that the store holds.
 
-An answer is about passages, or about what other answers have made. It stands where all that it is about is accounted
-for: passages that a table of the store holds, and what standing answers have made, layer by layer. So an answer falls
-with a forgotten passage, with whatever was made of it, and where the link to its passages is lost.
+An answer is about passages, or about texts that other answers made. It stands if all its inputs are accounted for:
+passages that a table of the store holds, and texts made by standing answers, layer by layer. So an answer falls with a
+forgotten passage, with any text made of one, and if the link to its passages is lost.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def hashed(ids: Iterable[str]) -> _Ids:
 
 
 class Answers:
-    """What the answers and the refused prompts of a store are about, and what they make; read once.
+    """The inputs and outputs of the answers and refused prompts of a store, read once.
 
-    Holds about 80 bytes for a record and 16 for each id that it is about, and three times that while it looks. Where a
-    record does not tell what it is about, its words decide: `traces` are those of what is to go.
+    Takes about 80 bytes for a record and 16 for each input id, and three times that during a search. If a record does
+    not name its inputs, its words decide: `traces` are those of the documents to forget.
     """
 
     def __init__(self, store: Store, traces: Traces) -> None:
@@ -61,10 +61,10 @@ class Answers:
         self._made = np.frombuffer(self._makes, ">u8")[::4].astype(np.uint64)
 
     def unaccounted(self, accounted: Callable[[], _Ids], forgotten: _Ids) -> Iterator[str]:
-        """The names of the records that do not stand, and of those that cannot be read.
+        """The names of the records that do not stand or cannot be read.
 
-        accounted: gives the ids of the passages and documents that the store holds, `hashed`; asked for only where a
-        record is about something. forgotten: the ids that count as not there, whatever says otherwise.
+        accounted: returns the ids of the passages and documents that the store holds, `hashed`; called only if a
+        record has inputs. forgotten: ids that count as missing in any case.
         """
         yield from self._lost
         if not len(self._ids):
@@ -85,7 +85,7 @@ class Answers:
             yield refusal_name(key) if self._refused[row] else ledger_name(key)
 
     def made_of(self, ids: _Ids, accounted: Callable[[], _Ids]) -> set[str]:
-        """The SHA-256 of the id of all that was made of some ids, layer by layer, and is not `accounted` for itself."""
+        """The SHA-256 of the ids of all texts made of some ids, layer by layer, except ids that are `accounted` for."""
         if not len(self._ids):
             return set()
         every, about, made = self._numbered()
@@ -100,7 +100,7 @@ class Answers:
         return {self._makes[32 * row : 32 * row + 32].hex() for row in rows}
 
     def _numbered(self) -> tuple[_Ids, NDArray[np.int64], NDArray[np.int64]]:
-        """Every id once, and where in these each row of `_ids` and of `_made` is."""
+        """The distinct ids, and the positions among them of each row of `_ids` and of `_made`."""
         every, where = np.unique(np.concatenate([self._ids, self._made]), return_inverse=True)
         return every, where[: len(self._ids)], where[len(self._ids) :]
 

@@ -1,8 +1,8 @@
 """Publishing: the manifest is stored once every blob it names is there, and the ref is created last.
 
-Then a look whether all of it is still there: a run that was asleep before it created the ref may have lost its lease,
-and blobs to a collection. It puts back what it can, or withdraws the version; `storage.deletions` says why that is
-enough.
+Afterwards it checks that every blob still exists: a run that was asleep before it created the ref may have lost its
+lease, and blobs to a collection. It restores what it can, or withdraws the version; `storage.deletions` says why that
+is enough.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_manifest(store: Store, digest: str) -> Manifest:
 
 
 def check_whole(store: Store, manifest: Manifest) -> None:
-    """Raise CorruptBlob unless every blob that a manifest names is there and has its length; no byte is read."""
+    """Raise CorruptBlob unless every blob of a manifest exists with its recorded length; reads no bytes."""
     for artifact in manifest.artifacts:
         size = store.blob_size(artifact.digest)
         if size != artifact.bytes:
@@ -78,12 +78,12 @@ def publish(
     cost: Mapping[str, JsonValue] | None = None,
     note: str = "",
 ) -> Ref:
-    """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref, look once more.
+    """Make a snapshot visible: check its blobs, store its manifest, create its ref, check again.
 
     Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
-    readers, LeaseLost if another run took over, published first or may be removing blobs of it. Where it comes out
-    after the ref was there that the version is not whole, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk
-    kept it from being made whole. A StoreError may also come after the ref was there, and then says so. Until the ref
+    readers, LeaseLost if another run took over, published first or may be removing blobs of it. If the check after
+    the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk kept it from
+    being completed. A StoreError may also be raised after the ref was created, and then says so. Until the ref
     exists, no reader can see anything of it; calling again after a crash is safe.
     """
     lease.check()
@@ -127,7 +127,7 @@ def publish(
 
 
 class _NotWhole(Exception):
-    """Something of a published version is missing, or may be removed. error: what says so."""
+    """A blob of a published version is missing, or may be about to be removed. error: the cause."""
 
     def __init__(self, error: LeaseLost | StoreError) -> None:
         super().__init__(str(error))
@@ -135,10 +135,10 @@ class _NotWhole(Exception):
 
 
 def _look_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Put back what is missing of a published version and at hand.
+    """Restore missing blobs of a published version from those at hand.
 
-    Raises _NotWhole where a later run may be removing something, or something is missing and cannot be put back, and
-    StoreError where that cannot be told: a network share that fails for a moment is asked twice.
+    Raises _NotWhole if a later run may be removing a blob, or a missing blob cannot be restored, and StoreError if the
+    check itself fails; it is tried twice, for network shares that fail for a moment.
     """
     missing: list[str] = []
     for last in (False, True):

@@ -1,9 +1,9 @@
-"""Receipts: which part was made for which key. If a complete one is there, the work is done.
+"""Receipts: which part was made for which key. If a complete one exists, the work is done.
 
-A key hashes everything the part was made from, so a part is made once, whatever run asks for it. The first writer of a
-receipt wins and later ones use its outputs. A part with failed rows gets a receipt under the name of the attempt: it
-says what could be made, and never stands in the way of a complete one. Once a version was published with it, the part
-is as good as made, until a run is told to try such rows again.
+A key is a hash of everything the part was made from, so a part is made once, whatever run needs it. The first writer of
+a receipt wins and later ones use its outputs. A part with failed rows gets a receipt under the name of the attempt: it
+names the rows that could be made, and never replaces a complete one. Once a version was published with it, the part
+counts as made, until a run is told to try such rows again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Receipt(Record):
     complete: bool = True
     failed: Annotated[int, Field(ge=0)] = 0
     texts: Annotated[int, Field(ge=0)] | None = None
-    """What a language model writes of the part, where there is one; `failed` are of them. None: not counted."""
+    """The number of texts of the part that a language model writes, `failed` included. None: not counted."""
     row_space: str = ""
-    """What the rows' own keys hash apart from the text: parts of one row space may share rows."""
+    """The hash of all inputs of the rows' own keys except the text: parts of one row space may share rows."""
     run_id: Word
     seconds: float | None = None
 
 
 def find(store: Store, stage: str, key: str) -> Receipt | None:
-    """The receipt of a complete part whose outputs are all there; None if the part is still to be made.
+    """The receipt of a complete part whose outputs all exist; None if the part is still to be made.
 
     A receipt whose blob was lost counts as none: making the part again restores the blob.
     """
@@ -53,7 +53,7 @@ def find(store: Store, stage: str, key: str) -> Receipt | None:
 
 
 def find_incomplete(store: Store, stage: str, key: str, outputs: Mapping[str, str]) -> Receipt | None:
-    """The receipt of a part with failed rows that holds just these outputs, whichever run made it."""
+    """The receipt of a part with failed rows with exactly these outputs, from any run."""
     for name in store.list(receipt_prefix(stage) + key):
         receipt = _usable(store, name)
         if receipt is not None and not receipt.complete and receipt.key == key and receipt.outputs == outputs:
@@ -64,7 +64,7 @@ def find_incomplete(store: Store, stage: str, key: str, outputs: Mapping[str, st
 def record(store: Store, receipt: Receipt) -> Receipt:
     """Publish a receipt; returns the one to use: this one, or that of an earlier writer of the same key.
 
-    An incomplete one is named after its run, and a complete one that appeared meanwhile is returned in its place.
+    An incomplete receipt is named after its run; a complete one that appeared meanwhile is returned instead.
     """
     complete = receipt_name(receipt.stage, receipt.key)
     if not receipt.complete:
@@ -76,14 +76,14 @@ def record(store: Store, receipt: Receipt) -> Receipt:
         winner = _usable(store, name)
         if winner is not None:
             return winner
-        store.delete(name)  # damaged, or its blobs were lost: this one takes its place
+        store.delete(name)  # damaged, or its blobs were lost: replace it
     return receipt
 
 
 def replace(store: Store, receipt: Receipt) -> Receipt:
-    """Publish a complete receipt in the place of the one that is there; returns the one that stands.
+    """Replace a receipt by a complete one; returns the receipt that stands.
 
-    For a part that was made again on purpose and came out different. Snapshots name blobs, so none of them changes.
+    Used for a part that was made again on purpose and differs. Snapshots name blobs, so none of them changes.
     """
     store.delete(receipt_name(receipt.stage, receipt.key))
     return record(store, receipt)
@@ -96,7 +96,7 @@ def scan(store: Store, stage: str) -> list[Receipt]:
 
 
 def overlap(shard: str, other: str) -> int | None:
-    """How many bits two shards are apart if they can hold the same document, otherwise None.
+    """The distance of two shards in bits if they can hold the same document, otherwise None.
 
     `p01` and `p0110` are 2 apart; `p01` and `p00` hold different documents. A label that is not a letter and bits
     overlaps only itself.
@@ -123,7 +123,7 @@ def candidates(
     """The receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
 
     The nearest prefix comes first, then the fuller part. `exclude` are keys to leave out, `receipts` the
-    result of an earlier `scan`. Their blobs are there.
+    result of an earlier `scan`. All blobs of the returned receipts exist.
     """
     ranked = [
         ((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id), receipt)

@@ -22,16 +22,16 @@ def get_record(store: Store, name: str, kind: type[_R]) -> _R:
 
 
 def find_record(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """The record of a name; None if there is none that can be read."""
+    """The record of a name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return get_record(store, name, kind)
     return None
 
 
 def create_next(store: Store, prefix: str, name: Callable[[int], str], record: Callable[[int], _R]) -> _R:
-    """Create the record of the next number below a prefix; returns it. Any number of processes may do so.
+    """Create the record of the next number below a prefix, and return it; safe for concurrent processes.
 
-    name, record: from the number.
+    name, record: called with the number.
     """
     while True:
         number = last_number(store, prefix) + 1
@@ -46,7 +46,7 @@ def get_record_blob(store: Store, digest: str, kind: type[_R]) -> _R:
 
 
 def numbered(names: Iterable[str]) -> dict[int, str]:
-    """Those of some names that end in a number, by their numbers; sorted names in the order of the numbers."""
+    """The names that end in a number, by number; sorted names keep the order of the numbers."""
     return {number: name for name in names if (number := number_of(name)) is not None}
 
 

@@ -64,7 +64,7 @@ def newest(store: Store) -> Ref | None:
 
 
 def standing(store: Store) -> Ref | None:
-    """The newest ref whose version is still there, which readers open; None if there is none."""
+    """The newest ref whose version was not removed, which readers open; None if there is none."""
     removed = numbered(store.list(removal_prefix()))
     there = [version for version in _versions(store) if version not in removed]
     return read(store, there[-1]) if there else None
@@ -125,7 +125,7 @@ def commit(
     try:
         store.create(ref_name(BRANCH, ref.version), ref.to_bytes())
     except StoreError:
-        # It may have happened none the less. A second attempt makes sure that what is there lasts.
+        # The ref may exist nevertheless. A second attempt makes sure that it is durable.
         with contextlib.suppress(StoreError):
             store.create(ref_name(BRANCH, ref.version), ref.to_bytes())
         with contextlib.suppress(SnapshotNotFound):
@@ -146,9 +146,9 @@ def _ours(found: Ref, ref: Ref, store: Store) -> Ref:
 def promote(store: Store, alias: str, version: int | None, created: str, note: str = "") -> Alias:
     """Point an alias to a version from now on, or remove it with None; returns the record.
 
-    Needs no lease: a move is the record of the next number, which one of several at the same moment creates. Raises
-    SnapshotNotFound for a version that does not exist, or no longer, LeaseLost if the alias moved elsewhere at the same
-    moment.
+    Needs no lease: a move is the record of the next number, which only one of several concurrent calls can create.
+    Raises SnapshotNotFound for a version that does not exist or was removed, LeaseLost if the alias was moved elsewhere
+    at the same moment.
     """
     if version is not None:
         read(store, version)
@@ -164,18 +164,18 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
                 f"the alias {alias!r} of {store.url} was {where} at the same moment; look at it and try again"
             )
     if version is not None:
-        check_there(store, version)  # it may have been removed at this moment: then the alias has to move again
+        check_there(store, version)  # the version may have been removed meanwhile: then the alias has to move again
     return moved
 
 
 def pointed(store: Store, alias: str) -> int | None:
-    """The version that an alias points to; None where there is no such alias, CorruptBlob if its record is damaged."""
+    """The version that an alias points to; None if there is no such alias, CorruptBlob if its record is damaged."""
     number = last_number(store, alias_prefix(alias))
     return get_record(store, alias_name(alias, number), Alias).version if number else None
 
 
 def aliases(store: Store) -> dict[str, int]:
-    """Where each alias points now, ordered by name."""
+    """The version of each alias, ordered by name."""
     last: dict[str, str] = {}
     for name in store.list(alias_prefix()):
         if number_of(name) is not None:
@@ -185,23 +185,23 @@ def aliases(store: Store) -> dict[str, int]:
 
 
 def removals(store: Store) -> dict[int, Removal]:
-    """The versions that are no longer there, with the records that say so."""
+    """The records of removed versions, by version."""
     found = numbered(store.list(removal_prefix()))
     return {number: get_record(store, name, Removal) for number, name in found.items()}
 
 
 def remove(store: Store, removal: Removal) -> None:
-    """Say that a version is no longer there, before its blobs go. The first record of a version stands."""
+    """Record the removal of a version, before its blobs go. The first record of a version stands."""
     store.create(removal_name(removal.version), removal.to_bytes())
 
 
 def restore(store: Store, version: int) -> None:
-    """Take back that a version is no longer there, before anything of it was removed."""
+    """Undo the removal of a version of which nothing was deleted yet."""
     store.delete(removal_name(version))
 
 
 def check_there(store: Store, version: int) -> None:
-    """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn: it can never come back."""
+    """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn, which is final."""
     try:
         removal = get_record(store, removal_name(version), Removal)
     except NotFound:

@@ -1,8 +1,8 @@
-"""Prompts that have no answer: what a model sent back could not be used, nor what it sent to mend it.
+"""Refused prompts: neither the answer of the model nor its repair could be used.
 
     refusals/<key>
 
-The key is that of the ledger. A prompt that stands here is not asked again by itself; one that is answered leaves.
+The key is that of the ledger. A prompt with such a record is not asked again by default; an answer removes the record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RefusedPrompt(PromptRecord):
     """One prompt without an answer."""
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-    """A word, and where it helps a colon and more; nothing of the corpus or of the answer."""
+    """A word, sometimes with a colon and details; no text of the corpus or of the answer."""
 
     @property
     def name(self) -> str:
@@ -33,12 +33,12 @@ class RefusedPrompt(PromptRecord):
 
 
 def find(store: Store, key: str) -> RefusedPrompt | None:
-    """The record of a key; None if there is none that can be read."""
+    """The record of a key; None if it is missing or cannot be read."""
     return prompt_records.find(store, refusal_name(key), RefusedPrompt)
 
 
 def record(store: Store, refused: RefusedPrompt) -> None:
-    """Keep a record in the place of any that is there."""
+    """Write a record, replacing an existing one."""
     while not store.create(refused.name, refused.to_bytes()):
         if find(store, refused.key) == refused:
             return
@@ -46,10 +46,10 @@ def record(store: Store, refused: RefusedPrompt) -> None:
 
 
 def remove(store: Store, key: str) -> None:
-    """Take a record away: the prompt has been answered."""
+    """Remove a record once its prompt has been answered."""
     store.delete(refusal_name(key))
 
 
 def scan(store: Store) -> Iterator[tuple[str, RefusedPrompt | None]]:
-    """Every record by name, ordered by key; None for what cannot be read."""
+    """Every record by name, ordered by key; None for one that cannot be read."""
     return ((name, refused) for name, _, refused in prompt_records.scan(store, (refusal_prefix(),), RefusedPrompt))

@@ -1,9 +1,9 @@
-"""Repair: find what of the kept versions is damaged, and bring it back from copies where they have it.
+"""Repair: find damage in the kept versions, and restore it from copies that have the data.
 
-`needs` tells which blobs the versions need, `damaged_blobs` reads each of them, and `repair_blobs` deals with those
-that are not whole: a copy's bytes take their place, or they are removed, so that the next build notices and makes again
-what it needs. Reading takes long and needs no lease; what changes something looks again, under the lease. A blob whose
-bytes are those of its digest is never removed.
+`needs` tells which blobs the versions need, `damaged_blobs` reads each of them, and `repair_blobs` deals with the
+damaged ones: a copy's bytes replace them, or they are removed, so that the next build makes those it needs again.
+Reading takes long and needs no lease; every change checks again, under the lease. A blob whose bytes match its digest
+is never removed.
 """
 
 from __future__ import annotations
@@ -39,57 +39,57 @@ __all__ = [
 ]
 
 Damage = Literal["missing", "damaged", "unreadable"]
-"""Not there; other bytes than its digest says, or no such record; the system below cannot read it."""
+"""Missing; bytes that do not match the digest, or no valid record; not readable by the system."""
 
 Outcome = Literal["restored", "rebuild", "dropped", "lost", "unreadable"]
-"""What becomes of something damaged.
+"""The remedy for a damaged blob or record.
 
 restored: from a copy. rebuild: the next build makes it again. dropped: no reader needs it, and a build that does makes
-it again. lost: only a copy has it. unreadable: left as it is, since the disk or its permissions may be at fault.
+it again. lost: only a copy could restore it. unreadable: left as it is, since the disk or permissions may be at fault.
 """
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it was published, and what was done about it, or would be."""
+    """A damaged blob or record, and its remedy; in a dry run, the remedy it would get."""
 
     name: str
-    """Of the blob or record in the store."""
+    """The path of the blob or record in the store."""
     what: str
-    """What it is to its versions: the manifest, the lineage, an artifact, or a part."""
+    """Its role in its versions: the manifest, the lineage, an artifact, or a part."""
     versions: tuple[int, ...]
     damage: Damage
     outcome: Outcome
     source: str | None = None
-    """The copy that has it."""
+    """The copy that it is restored from."""
 
 
 @dataclass
 class Need:
-    """What a blob is to the versions that need it."""
+    """The role of a blob in the versions that need it."""
 
     what: str
     served: bool
-    """Whether readers of these versions need it; otherwise it is a part that builds alone read."""
+    """True if readers of these versions need it; otherwise it is a part that only builds read."""
     versions: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The versions that are there, and the blobs they need by digest."""
+    """The existing versions, and the blobs they need by digest."""
 
     versions: tuple[int, ...]
     blobs: dict[str, Need]
 
     def of(self, version: int | None) -> list[str]:
-        """The digests that a version needs, or all."""
+        """The digests of the blobs that a version needs; for None, those of all versions."""
         return [digest for digest, need in self.blobs.items() if version is None or version in need.versions]
 
 
 def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
-    """What the versions that are there need; manifests and lineages that are damaged here are read from copies.
+    """The blobs that the existing versions need; damaged manifests and lineages are read from copies.
 
-    Where no copy has one, nobody can tell what its version needs, and it may be any blob of the store.
+    If no copy has one, the needs of its version are unknown, and may include any blob of the store.
     """
     found: dict[str, Need] = {}
 
@@ -120,9 +120,9 @@ def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
 
 
 def damaged_blobs(store: FolderStore, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
-    """Read blobs anew, each to its last byte; those that are not whole.
+    """The damaged ones among some blobs, each of which is read completely.
 
-    `read` is told the length of each, as it lies there.
+    `read` is called with the length of each file.
     """
     found = []
     for digest in digests:
@@ -135,9 +135,9 @@ def damaged_blobs(store: FolderStore, digests: Iterable[str], read: Callable[[in
 def repair_blobs(
     store: FolderStore, copies: Sequence[Copy], found: Iterable[str], needed: Needs, lease: Lease | None
 ) -> list[Finding]:
-    """Restore damaged blobs from copies, or remove them; without a lease nothing changes, and it is told what would.
+    """Restore damaged blobs from copies, or remove them; without a lease, a dry run.
 
-    Each is looked at again: one that is whole by now, or that no version needs any more, is left out. Raises LeaseLost
+    Each is checked again: one that is intact by now, or that no version needs any more, is left out. Raises LeaseLost
     once another run has taken over.
     """
     newest = needed.versions[-1] if needed.versions else 0
@@ -167,7 +167,7 @@ def repair_blobs(
 
 
 def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
-    """Restore damaged records of versions, aliases, holds and exports from copies of this store; without a lease, look.
+    """Restore damaged records of versions, aliases, holds and exports from copies; without a lease, a dry run.
 
     Raises LeaseLost once another run has taken over.
     """
@@ -196,9 +196,9 @@ def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | No
 
 
 def repair_store_file(root: Path, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
-    """Restore what says that a folder is a store from a copy of it; None where nothing is wrong with it.
+    """Restore the file that marks a folder as a store from a copy; None if it is intact.
 
-    Raises what `check_store` does where no copy has it.
+    Raises as `check_store` does if no copy has it.
     """
     try:
         check_store(root)
@@ -214,7 +214,7 @@ def repair_store_file(root: Path, copies: Sequence[Copy], *, apply: bool) -> Fin
 
 
 def _refs(store: FolderStore, copies: Sequence[Copy]) -> dict[int, Ref]:
-    """The versions that are there by number; of one whose record is damaged, what a copy says."""
+    """The refs of the existing versions by number; a damaged record is read from a copy."""
     found = {}
     for name in record_names(store.root):
         if not name.startswith(ref_prefix(BRANCH)) or store.stat(removal_name(number_of(name) or 0)) is not None:
@@ -232,7 +232,7 @@ def _refs(store: FolderStore, copies: Sequence[Copy]) -> dict[int, Ref]:
 
 
 def _damage(store: FolderStore, digest: str) -> Damage | None:
-    """What is wrong with a blob, every byte of which is read; None if it is whole."""
+    """The damage of a blob, which is read completely; None if it is intact."""
     try:
         verified_blob(store.root, digest, again=True)
     except CorruptBlob as error:
@@ -244,7 +244,7 @@ def _damage(store: FolderStore, digest: str) -> Damage | None:
 
 
 def _restore(store: FolderStore, copies: Sequence[Copy], digest: str, *, apply: bool) -> Copy | None:
-    """Take a blob from the first copy that has it whole; which that is, None where none has."""
+    """Restore a blob from the first copy with intact bytes; returns that copy, None if there is none."""
     for copy in copies:
         if (path := copy.blob(digest)) is None:
             continue
@@ -264,7 +264,7 @@ def _holds(path: Path, digest: str) -> bool:
 
 
 def _bytes(store: FolderStore, copies: Sequence[Copy], digest: str) -> bytes | None:
-    """The bytes of a small blob, from here or the first copy that has it whole."""
+    """The bytes of a small blob, from the store or the first copy with intact bytes."""
     with contextlib.suppress(CorruptBlob):
         return store.get_blob(digest)
     for copy in copies:

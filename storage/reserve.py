@@ -1,11 +1,11 @@
-"""The reserve of a store in a folder: space that is set aside for what makes space.
+"""The reserve of a store in a folder: disk space set aside for runs that free space.
 
     .reserve        RESERVE bytes, allocated on the disk, without content
 
-Taking the lease is creating a record, so on a full disk nothing could begin to remove anything. A run that frees space
-gives the reserve up when a record of its own finds no room, and sets it aside again at its end; the record that a
-version is no longer there may use it in any run. Every other run sets it aside as soon as it holds the lease. A leading
-dot is no name of a store: whoever lists or collects records does not see it.
+Taking the lease creates a record, so on a full disk no run could start to remove anything. A run that frees space
+releases the reserve when one of its records finds no space, and restores it at its end; the record that removes a
+version may use it in any run. Every other run restores it as soon as it holds the lease. The leading dot hides the file
+from everything that lists or collects records.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _NAME = ".reserve"
 
 
 def keep(root: Path) -> None:
-    """Set the reserve aside, if it is not; a disk without room for it, or a store that may only be read, has none."""
+    """Allocate the reserve if it is missing; a full disk or a read-only store has none."""
     path = root / _NAME
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             _allocate(descriptor)
         except OSError:
-            path.unlink()  # a part of it would only make the disk fuller
+            path.unlink()  # a partial reserve would only fill the disk further
         finally:
             os.close(descriptor)
 
 
 def _allocate(descriptor: int) -> None:
-    """Have the system give a file its space; where it cannot be asked to, as on macOS, write it."""
+    """Allocate the file's space; on systems without such a call, as macOS, write it."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, RESERVE)
     elif os.fstat(descriptor).st_size < RESERVE:
@@ -47,7 +47,7 @@ def _allocate(descriptor: int) -> None:
 
 
 def give_up(root: Path) -> bool:
-    """Give the space back to the disk; False if nothing was set aside."""
+    """Release the space; False if there was no reserve."""
     try:
         (root / _NAME).unlink()
     except OSError:

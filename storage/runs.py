@@ -1,11 +1,11 @@
-"""Runs: what was started, how it ended, and which rows it refused.
+"""Runs: their start, their end, and the rows they refused.
 
     runs/<run id>/start.json              made at the start, once the run holds the lease
     runs/<run id>/quarantine.<part>.json  the rows a part refused, as a Parquet blob
     runs/<run id>/end.json                made at the end, whatever the outcome
 
-Each is created once. A run without an end was killed, or is still at work: the lease tells which. Whether a run
-published is told by the refs, never by these records.
+Each is created once. A run without an end was killed, or is still at work: the lease tells which. The refs, never
+these records, say whether a run published.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ __all__ = [
 ]
 
 Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
-"""How a run ends: exit code 0, 0 with nothing to do, 0 of one that publishes nothing, 1 or 2, 130, 3, 4 and 5."""
+"""The outcomes of a run, in order exit code 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
 
 State = Literal[Ending, "running", "killed"]
-"""How a run stands: its ending, or, without one, `running` while it holds the lease and `killed` after that.
+"""The state of a run: its ending, or, without one, `running` while it holds the lease and `killed` after that.
 
-One that needs no lease is `running` while its process is known to live."""
+A run that needs no lease is `running` while its process is known to live."""
 
 
 _made = itertools.count()
 
 
 class RunStart(Record):
-    """What was asked of a run, and by which process."""
+    """The command and options of a run, and its process."""
 
     run_id: Word
     command: str
@@ -77,7 +77,7 @@ class RunStart(Record):
 
 
 class RunEnd(Record):
-    """How a run ended. The report holds what the run wants to tell: its stages, counts and cost."""
+    """The end of a run. The report holds its stages, counts and cost."""
 
     run_id: Word
     state: Ending
@@ -88,7 +88,7 @@ class RunEnd(Record):
     error: str | None = None
     report: dict[str, JsonValue] = Field(default_factory=dict)
     plan: dict[str, JsonValue] | None = None
-    """What the plan that the run was given foresaw, beside what came: name to {planned, actual}."""
+    """The figures of the approved plan beside those of the run: name to {planned, actual}."""
 
 
 class QuarantineRecord(Record):
@@ -101,7 +101,7 @@ class QuarantineRecord(Record):
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its records, the refs and the lease tell it."""
+    """A run, put together from its records, the refs and the lease."""
 
     start: RunStart
     end: RunEnd | None
@@ -116,17 +116,17 @@ class Run:
 
     @property
     def started(self) -> str:
-        """When it began, ISO 8601."""
+        """The time of its start, ISO 8601."""
         return self.start.started
 
     @property
     def exit_code(self) -> int | None:
-        """What its process exited with; None without an end."""
+        """The exit code of its process; None without an end."""
         return None if self.end is None else self.end.exit_code
 
     @property
     def seconds(self) -> float | None:
-        """How long it took by the clocks of its records, at least 0; None without an end."""
+        """Its duration by the times of its records, at least 0; None without an end."""
         if self.end is None:
             return None
         return max(0.0, round(from_timestamp(self.end.ended) - from_timestamp(self.started), 3))
@@ -138,7 +138,7 @@ class Run:
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
-    """A name for a run: its time, and a word that tells it from others of that time, also where a clock jumps back."""
+    """A run id: its time, and a word that keeps it unique even if a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
     word = digest_of(f"{process.host} {process.space} {process.pid} {process.started} {now} {next(_made)}".encode())[:8]
@@ -180,10 +180,10 @@ def end(store: Store, record: RunEnd) -> RunEnd:
 
 
 def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, anew: bool = False) -> str:
-    """Keep the rows that a part of a run refused (schema QUARANTINE); returns the blob's digest.
+    """Store the rows that a part of a run refused (schema QUARANTINE); returns the blob's digest.
 
-    Also for no rows: that the run looked is worth knowing. The first record of a part stands, so that a retried task
-    does not count its rows twice; `anew` puts another in its place.
+    An empty table is recorded too, as proof that the run checked. The first record of a part stands, so that a retried
+    task does not count its rows twice; `anew` replaces it.
     """
     digest, _ = put_table(store, table, QUARANTINE)
     name = run_name(run_id, f"quarantine.{part.replace('/', '.')}")
@@ -198,8 +198,8 @@ def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, ane
 def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, pa.Table]:
     """The rows a run refused (schema QUARANTINE), also one that was killed; parts in the order of their names.
 
-    Without a run id, of the last run that looked for refusals; (None, no rows) if none has. Raises SnapshotNotFound if
-    there is no such run.
+    Without a run id: the rows of the last run that recorded refusals; (None, no rows) if none has. Raises
+    SnapshotNotFound if there is no such run.
     """
     if run_id is None:
         for name in reversed(_by_run(store)):
@@ -214,7 +214,7 @@ def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, 
 
 
 def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
-    """One run as it stands now; SnapshotNotFound if there is no such run."""
+    """The current state of a run; SnapshotNotFound if there is no such run."""
     for run in list_runs(store, clock=clock, only=run_id):
         return run
     raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
@@ -223,7 +223,7 @@ def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
 def list_runs(
     store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
 ) -> list[Run]:
-    """Every run as it stands now, oldest first. history: what `refs.history` gives, where the caller has it."""
+    """The current state of every run, oldest first. history: the result of `refs.history`, if the caller has it."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
     published = {ref.run_id: ref.version for ref in (refs.history(store) if history is None else history)}
@@ -247,7 +247,7 @@ def list_runs(
 
 
 def unpublished_runs(store: Store) -> frozenset[str]:
-    """The runs that did not publish and may have made parts: not those that found nothing to do."""
+    """The runs that did not publish and may have made parts; runs with nothing to do are left out."""
     published = {ref.run_id for ref in refs.history(store)}
     return frozenset(
         run_id
@@ -257,7 +257,7 @@ def unpublished_runs(store: Store) -> frozenset[str]:
 
 
 def ended_well(store: Store, run_id: str) -> bool:
-    """Whether a run came to its end with exit code 0."""
+    """True if a run ended with exit code 0."""
     try:
         return get_record(store, run_name(run_id, "end"), RunEnd).exit_code == 0
     except NotFound:
@@ -275,7 +275,7 @@ def last_report(store: Store) -> Mapping[str, JsonValue]:
 
 
 def saw_other_files(store: Store, files: str | None) -> bool:
-    """Whether that run saw a corpus of other files than those with this digest; None: nobody knows."""
+    """True if the run of `last_report` read a corpus with another digest of its files; also True for None."""
     return files is None or files != last_report(store).get("corpus_files")
 
 

@@ -32,7 +32,7 @@ def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
 
 
 def writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """Where a table is written to a file-like object, all settings fixed."""
+    """A Parquet writer for a file-like object, with all settings fixed."""
     return pq.ParquetWriter(
         sink,
         schema,
@@ -47,7 +47,7 @@ def writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def put_table(store: Store, table: pa.Table, schema: pa.Schema | None = None) -> tuple[str, int]:
-    """Keep a table as a blob; returns its digest and length. ValueError if it does not conform to the schema."""
+    """Store a table as a blob; returns its digest and length. ValueError if it does not conform to the schema."""
     data = table_bytes(table, schema)
     return store.put_blob(data), len(data)
 

@@ -2,8 +2,8 @@
 
     tombstones/<SHA-256 of the id>.json
 
-Ids themselves are not kept. A tombstone is created once and never removed: whatever brings the document back, a corpus
-that still holds it or an import, leaves it out.
+Ids themselves are not kept. A tombstone is created once and never removed: builds of a corpus that still holds the
+document, and imports, leave it out.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Tombstone(Record):
     document: Digest
     """The SHA-256 of its id."""
     shown: Digest
-    """The SHA-256 of its id as a quarantine shows it, where a long one is cut short."""
+    """The SHA-256 of its id as a quarantine shows it, which cuts a long one short."""
     derived: Annotated[tuple[Digest, ...], Field(strict=False)] = ()
-    """The SHA-256 of the id of each of its passages, and of what language models made of them, as far as it was found:
-    what is about one of them is not taken in again."""
+    """The SHA-256 of the ids of its passages and of what language models made of them, as far as known: an answer about
+    one of them is not imported again."""
     run_id: Word
     created: Timestamp
 
@@ -58,7 +58,7 @@ class Forgotten:
         return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
 
     def names(self, ids: Iterable[str]) -> bool:
-        """Whether one of some ids is that of a forgotten document, of a passage of one, or of what was made of that."""
+        """True if an id belongs to a forgotten document, one of its passages, or a text made of those."""
         return bool(self.tombstones) and any(document_digest(one) in self._digests for one in ids)
 
     @cached_property
@@ -66,7 +66,7 @@ class Forgotten:
         return frozenset(digest for one in self.tombstones for digest in (one.document, *one.derived))
 
     def without(self, quarantine: pa.Table) -> pa.Table:
-        """The rows of a quarantine (schema QUARANTINE) that name no forgotten document, as far as hashes tell."""
+        """The rows of a quarantine (schema QUARANTINE) that name no forgotten document, judged by hashes."""
         if not self.tombstones:
             return quarantine
         hidden = {digest for one in self.tombstones for digest in (one.shown, one.document)}
@@ -79,12 +79,12 @@ class Forgotten:
 
 
 def _words(detail: str) -> set[str]:
-    """What may be an id in the detail of a refusal: a row that cannot be parsed is shown by its beginning."""
+    """The possible ids in the detail of a refusal, which quotes the beginning of a row that cannot be parsed."""
     return {quoted or word for quoted, word in _WORD.findall(detail)}
 
 
 def document_digest(document_id: str) -> str:
-    """What a document is called where its id must not stand: the SHA-256 of the id."""
+    """The SHA-256 of a document id, used where the id must not appear."""
     return digest_of(document_id.encode("utf-8"))
 
 
@@ -101,9 +101,9 @@ def put(
     created: str,
     derived: Mapping[str, Collection[str]] | None = None,
 ) -> int:
-    """Keep a tombstone for every document from now on; returns how many there were not yet.
+    """Create a tombstone for every document; returns the number of new ones.
 
-    derived: by document, the SHA-256 of the ids of its passages and of what was made of them, as far as they are known.
+    derived: by document, the SHA-256 of the ids of its passages and of what was made of them, as far as known.
     """
     made = 0
     for document_id in document_ids:
@@ -119,6 +119,6 @@ def put(
 
 
 def forgotten(store: Store) -> Forgotten:
-    """The documents to leave out of everything; CorruptBlob where a tombstone cannot be read."""
+    """The documents to leave out of everything; CorruptBlob if a tombstone cannot be read."""
     names = store.list(tombstone_prefix())
     return Forgotten(tuple(get_record(store, name, Tombstone) for name in names))

@@ -1,8 +1,7 @@
-"""What of some documents may stand in other places: in a message, a remark, a row that was refused.
+"""Traces of documents in other places: in a message, a note, a refused row.
 
-An id or a title of five characters or more, and a content hash, counts wherever it stands as a word of its own; what is
-shorter says nothing.
-Of title, text, source and metadata counts any run of 23 characters, and most of 16.
+An id or a title of five characters or more, and a content hash, counts wherever it appears as a separate word; shorter
+ones are not searched for. Of title, text, source and metadata, any run of 23 characters counts, and most of 16.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from storage.tombstones import shown
 __all__ = ["FORGOTTEN", "Traces"]
 
 FORGOTTEN = "[...]"
-"""What takes the place of an id or a message that is removed."""
+"""The placeholder for a removed id or message."""
 
 _NAME = 5
 _WINDOW, _STRIDE = 16, 8
@@ -40,14 +39,14 @@ _FIXED = frozenset(
         "state",
     }
 )
-"""The fields of records that hold no words of people and no messages, and have to stay what they are."""
+"""The fields of records that hold neither free text nor messages, and must not change."""
 
 
 class Traces:
     """The traces of some documents.
 
-    contents: the text columns of the documents (schema DOCUMENTS) as far as they are known. `passage_ids` are those of
-    their passages.
+    contents: the text columns of the documents (schema DOCUMENTS) as far as known. passage_ids: those of their
+    passages.
     """
 
     def __init__(
@@ -72,17 +71,17 @@ class Traces:
         return bool(self.document_ids)
 
     def in_text(self, text: str) -> bool:
-        """Whether a text names one of the documents, or holds a piece of one."""
+        """True if a text names one of the documents, or holds a piece of one."""
         return (self._names is not None and self._names.search(text) is not None) or self._holds_piece(text)
 
     def without(self, text: str) -> str:
-        """The text without its traces: the names taken out, all of it where it holds a piece of a document."""
+        """The text with names of documents replaced; replaced as a whole if it holds a piece of one."""
         if self._holds_piece(text):
             return FORGOTTEN
         return text if self._names is None else self._names.sub(FORGOTTEN, text)
 
     def in_record(self, data: bytes) -> bool:
-        """Whether the words in a record, or in any other small file, hold a trace."""
+        """True if the words of a record, or of another small file, hold a trace."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
@@ -90,22 +89,22 @@ class Traces:
         return any(self.in_text(text) for text in _texts(value))
 
     def cleaned(self, data: bytes) -> bytes:
-        """A record of the store without traces in the fields that hold words; the same bytes where there is none."""
+        """A record of the store without traces in its free-text fields; the same bytes if there are none."""
         try:
             value = json.loads(data)
             clean = {name: inner if name in _FIXED else self._clean(inner) for name, inner in value.items()}
-        except (ValueError, RecursionError, AttributeError):  # damaged, or no record
+        except (ValueError, RecursionError, AttributeError):  # damaged, or not a record
             return canonical_json({}) if self.in_record(data) else data
         return data if clean == value else canonical_json(clean)
 
     def in_quarantine(self, row: Mapping[str, Any]) -> bool:
-        """Whether a refused row (schema QUARANTINE) is of one of the documents."""
+        """True if a refused row (schema QUARANTINE) belongs to one of the documents."""
         if row["document_id"] in self._shown or row["file"] in self.document_ids:
             return True
         return self.in_text(row["detail"]) or self.in_text(row["document_id"] or "")
 
     def in_table(self, table: pa.Table) -> bool:
-        """Whether a table has a row of one of the documents or of their passages."""
+        """True if a table has a row of one of the documents or of their passages."""
         for column, wanted in (("document_id", self.document_ids), ("passage_id", self.passage_ids)):
             if column in table.column_names and wanted.intersection(table.column(column).to_pylist()):
                 return True

@@ -1,4 +1,4 @@
-"""What a failed write means for the user."""
+"""Errors of failed writes, with advice for the user."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEX
 
 @contextlib.contextmanager
 def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
-    """Turn an OSError of a write to a path into a StoreError: DiskFull, or StoreNotWritable where it is not allowed.
+    """Turn an OSError of a write to a path into a StoreError: DiskFull, or StoreNotWritable without permission.
 
-    full, forbidden: what to do where there is no space, and where it is not allowed.
+    full, forbidden: the advice for each.
     """
     try:
         yield
     except OSError as error:
-        if isinstance(error, IndexmillError):  # some are builtins, too
+        if isinstance(error, IndexmillError):  # some of them are builtin exceptions too
             raise
         if (no_space := DiskFull.of(error, path, f"the disk of {_folder_of(path)} is full: {full}")) is not None:
             raise no_space from error
@@ -33,7 +33,7 @@ def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
 
 
 def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
-    """The same for a path of a store."""
+    """Like `writing`, for a path of a store."""
     return writing(
         path,
         full="free some space and run again, nothing is lost, and the next run goes on",
@@ -42,5 +42,5 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _folder_of(path: Path) -> Path:
-    """The folder that a path is, or is in, as far as there is one."""
+    """The path itself or its nearest parent that is an existing folder."""
     return next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)

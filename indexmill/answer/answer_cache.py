@@ -1,6 +1,6 @@
-"""Answers of language models kept in a file, so that an evaluation that is run again pays for none of them twice.
+"""Answers of language models kept in a file, so that a repeated evaluation does not pay for them again.
 
-A line of the file holds one usable answer under the key of all that shapes it (``key_of``): the model and its
+A line of the file holds one usable answer under the key of all its inputs (``key_of``): the model and its
 parameters, the prompt, the schema and the length limit. It holds no prompt. Lines are only appended, each as soon as
 its answer arrives; a line that was cut off when a run ended is ignored.
 """
@@ -27,13 +27,13 @@ _BEGINNING = b'{"input_tokens":'  # of every line
 class AnswerCache:
     """The answers in a file, which is created if it does not exist. Thread-safe.
 
-    Raises BadInput if the file cannot be read and appended to, or for a line that is no answer.
+    Raises BadInput if the file cannot be read and appended to, or for a line that is not an answer.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.savings = Bill(0, 0, 0)
-        """The calls that were not made, and the tokens that they were billed for when they were."""
+        """The number of saved calls, and the tokens originally billed for them."""
         self._lock = Lock()
         self._answers: dict[str, Completion] = {}
         try:
@@ -60,7 +60,7 @@ class AnswerCache:
             return found
 
     def add(self, key: str, completion: Completion) -> None:
-        """Add an answer, unless its key has one. Raises BadInput or DiskFull where the file cannot be written."""
+        """Add an answer, unless its key has one. Raises BadInput or DiskFull if the file cannot be written."""
         fields = {name: key if name == "key" else getattr(completion, name) for name in _FIELDS}
         with self._lock:
             if key in self._answers:
@@ -91,7 +91,7 @@ class AnswerCache:
 
 
 class CachedLlm(LlmWrapper[LLM]):
-    """A model that is asked only for answers that the cache lacks; see ``LLM``.
+    """A model that is called only for answers missing from the cache; see ``LLM``.
 
     Equal requests at the same time are sent once. An unusable answer is not cached; a repaired one is cached as the
     answer to the request itself.
@@ -103,7 +103,7 @@ class CachedLlm(LlmWrapper[LLM]):
         self._under_way: dict[tuple[int, str], asyncio.Event] = {}
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """See ``LLM``; tokens of an answer that is kept are those that were billed for it then."""
+        """See ``LLM``; the tokens of a cached answer are those billed when it was made."""
         key = key_of(self.fingerprint, request)
         place = (id(asyncio.get_running_loop()), key)
         while place in self._under_way:

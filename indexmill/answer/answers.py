@@ -24,27 +24,27 @@ from indexmill.retrieve.registry import METHODS
 __all__ = ["NOTHING_FOUND", "Searched", "answering_of", "answers", "contexts_of", "fit_to_budget", "run_coroutine"]
 
 NOTHING_FOUND = "Nothing was found."
-"""The answer to a question that no hit was found for."""
+"""The answer to a question without hits."""
 
 _T = TypeVar("_T")
 
 
 class Searched(Protocol):
-    """What questions are answered from: a snapshot."""
+    """The source of answers: a snapshot."""
 
     @property
     def version(self) -> int | None:
-        """The version that answers name."""
+        """The version stated in answers."""
         ...
 
     @property
     def default_method(self) -> str:
-        """The method of a retrieval that names none."""
+        """The method used if none is named."""
         ...
 
     @property
     def retrieve_batch(self) -> Callable[..., list[list[Hit]]]:
-        """As ``Snapshot.retrieve_batch``."""
+        """See ``Snapshot.retrieve_batch``."""
         ...
 
 
@@ -121,7 +121,7 @@ def answers(
 
 
 def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
-    """How a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
+    """The ``Answering`` of a method; raises BadInput for an unknown name."""
     if method not in METHODS:
         raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
     way: Answering = load(METHODS[method].answering)(settings, prompts)
@@ -140,8 +140,8 @@ def contexts_of(
 ) -> list[list[Hit]]:
     """The hits that each question is answered from, best first.
 
-    way: of answering, None for a quotation. retrieval: what else ``Snapshot.retrieve_batch`` takes. Raises as that
-    does, and BadInput for a budget into which no hit fits.
+    way: the way of answering, None for a quotation. retrieval: further arguments of ``Snapshot.retrieve_batch``.
+    Raises as that does, and BadInput for a budget into which no hit fits.
     """
     if way is not None:
         k, parameters = way.retrieval(check_count("k", k), parameters or {})
@@ -154,9 +154,9 @@ def contexts_of(
 def fit_to_budget(
     hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens
 ) -> list[Hit]:
-    """The hits that fit into the budget, the best first; one that does not is passed over for the next.
+    """The hits that fit into the budget, the best first; a hit that does not fit is skipped.
 
-    count: the tokens that are read of a hit. Raises BadInput where there are hits and none fits.
+    count: returns the tokens read of a hit. Raises BadInput if there are hits and none fits.
     """
     tokens = [count(hit) for hit in hits]
     chosen = fitting(tokens, token_budget)
@@ -171,7 +171,7 @@ def _check(name: str, number: object) -> None:
 
 
 def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine and return its result, also where this thread runs an event loop already, as in a notebook."""
+    """Run a coroutine and return its result, even if this thread runs an event loop already, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Asking a language model while somebody waits: a few retries, one repair, and no ledger.
+"""Interactive calls of a language model: a few retries, one repair, and no ledger.
 
 The pipeline asks differently (``tasks.llm``): there, nothing is lost and a request may wait for a quarter of an hour.
 """
@@ -24,7 +24,7 @@ _FIRST_WAIT = (
     0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
 )
 
-_USELESS = 3  # attempts of a call that brings something which is no answer, and is billed each time
+_USELESS = 3  # attempts of a call that returns unusable answers, each of them billed
 
 _ADVICE = {
     "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
@@ -37,9 +37,9 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a question may take.
+    """The limits of one question's calls.
 
-    attempts: of one call, the first included. deadline_seconds: after which none of these begins.
+    attempts: of one call, the first included. deadline_seconds: no attempt begins later than this.
     """
 
     attempts: int = 4
@@ -48,10 +48,10 @@ class Patience:
 
 @dataclass
 class Ask:
-    """Asks on behalf of one question, and counts what that costs.
+    """Sends the requests of one question and counts their costs.
 
-    turns: of all questions of a batch; a call keeps its turn while it waits for a retry, so that an endpoint that wants
-    to be left alone is. sleep: waits so many seconds.
+    turns: shared by all questions of a batch; a call keeps its turn while it waits for a retry, so that an endpoint
+    that asks for a pause gets one. sleep: waits for the given seconds.
     """
 
     llm: LLM
@@ -66,8 +66,8 @@ class Ask:
     async def __call__(self, request: Request) -> dict[str, Any]:
         """The answer to a request: an object of the form that its schema asks for (``_fits``).
 
-        An answer of another form is sent back once, to be repaired. Raises LlmUnusable where that does not help, or the
-        answer did not come to its end, else what the model raises.
+        An answer of another form is sent back once, to be repaired. Raises LlmUnusable if that does not help or the
+        answer is incomplete, else what the model raises.
         """
         completion = await self._complete(request, None)
         try:
@@ -114,7 +114,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """The answer, or why there is none: what goes side by side is waited for whole, since it is billed whole.
+    """The answer, or the error: parallel calls are all awaited, since all are billed.
 
     Raises LlmForbidden.
     """
@@ -127,7 +127,7 @@ async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmErr
 
 
 def read_answer(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a request with this schema; raises BadAnswer where it cannot be used."""
+    """The answer to a request with this schema; raises BadAnswer if it cannot be used."""
     value = value_of(completion)
     if not isinstance(value, dict) or not _fits(value, schema):
         raise BadAnswer("wrong-schema")
@@ -151,7 +151,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value has the types, required properties and enumerated values of a schema, whose other rules wait."""
+    """True if a value has the types, required properties and enumerated values of a schema; other rules are ignored."""
     if "enum" in schema and value not in schema["enum"]:
         return False
     kind = schema.get("type")

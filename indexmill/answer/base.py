@@ -1,4 +1,4 @@
-"""What an answer is, and what every way of answering is."""
+"""The types of an answer and of a way of answering."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Answering", "Bill", "Reply", "context_tokens", "prompt_tokens", "text_tokens"]
 
 _BYTES_PER_TOKEN = 8
-"""At most, of any text: an encoder takes a run of letters in a script that it does not know for one token."""
+"""The upper bound for any text: an encoder may read a run of letters in an unknown script as one token."""
 
 _BYTES_OF_A_TOKEN = 4
-"""About as many as a language model's token has in English; in most other languages its tokens have more."""
+"""Roughly a language model's bytes per token in English; in most other languages tokens have more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one question, and what it was made from.
+    """The answer to one question, and its sources.
 
-    text: the answer; empty where there is an error. found: whether the hits hold it, as far as the model can tell.
-    hits: what was read, best first, whole. context_tokens: what the model read of these (``Answering.tokens``).
+    text: the answer; empty where there is an error. found: true if the hits hold it, according to the model.
+    hits: the hits that were read, best first, whole. context_tokens: the tokens read of them (``Answering.tokens``).
     input_tokens, output_tokens: of all calls for this question, as the endpoint counts them; those of a call whose
     answer was lost are not known. version: the snapshot's, as in a hit. model: the model that was asked, None where
-    none was. reasoning: what the answer was concluded from. error: why there is no answer, in a batch; alone, it is
-    raised. calls: to the model, repairs and those that failed included. cautions: what could not be read, and why,
-    where the rest was enough.
+    none was. reasoning: the model's steps to the answer. error: in a batch, why there is no answer; a single answer
+    raises it. calls: to the model, including repairs and failures. cautions: sources that could not be read, and why,
+    if the rest was enough.
     """
 
     text: str
@@ -73,7 +73,7 @@ class Answer:
 
 
 class Reply(NamedTuple):
-    """What a way of answering brings: see ``Answer``. read: the hits that were read, best first; None for all."""
+    """The result of a way of answering: see ``Answer``. read: the hits that were read, best first; None for all."""
 
     text: str
     found: bool
@@ -83,7 +83,7 @@ class Reply(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What answers take: before they are asked for, as ``prompt_tokens`` estimates it, or as it was billed."""
+    """The cost of answers: estimated beforehand by ``prompt_tokens``, or as billed."""
 
     calls: int
     input_tokens: int
@@ -93,26 +93,26 @@ class Bill(NamedTuple):
 class Answering(Protocol):
     """A way of answering. Thread-safe; holds no state of a question.
 
-    It is made with ``settings``, a mapping that replaces some of its own, and ``prompts``, a folder whose files replace
-    its prompts, or None; raises BadInput for a setting that it does not take, ConfigurationError for a folder or a
-    prompt that cannot be read. A family that has one of its own declares it (``ReaderFamily.answering``).
+    Its constructor takes ``settings``, a mapping that overrides defaults, and ``prompts``, a folder whose files replace
+    its prompts, or None; it raises BadInput for an unknown setting, ConfigurationError for a folder or a prompt that
+    cannot be read. A family with a way of its own declares it (``ReaderFamily.answering``).
     """
 
     @property
     def uses_explanations(self) -> bool:
-        """Whether the hits are to say why they were found."""
+        """True if the hits must carry explanations."""
         ...
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
-        """How many hits are retrieved, and by which parameters, where k are wanted and some parameters are given."""
+        """The number of hits to retrieve and the parameters to use, given the requested k and parameters."""
         ...
 
     def tokens(self, hit: Hit) -> int:
-        """The tokens that the model reads of a hit's text; a budget is spent on these."""
+        """The tokens that the model reads of a hit's text; they count towards the budget."""
         ...
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
-        """What an answer from these hits, at least one, takes at most, but for repairs and calls that are lost."""
+        """An upper bound of the cost of an answer from these hits (at least one), except for repairs and lost calls."""
         ...
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
@@ -121,12 +121,12 @@ class Answering(Protocol):
 
 
 def context_tokens(hit: Hit) -> int:
-    """The tokens of a hit's text: as the snapshot counts them, or one for every eight bytes where that is more."""
+    """The tokens of a hit's text: the larger of the snapshot's count and one for every eight bytes."""
     return max(hit.tokens or 0, -(-len(hit.text.encode("utf-8")) // _BYTES_PER_TOKEN))
 
 
 def text_tokens(text: str) -> int:
-    """The tokens of a text for a language model that nobody has asked yet: one for every four bytes, rounded up."""
+    """An estimate of a text's tokens for a language model: one for every four bytes, rounded up."""
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_OF_A_TOKEN)
 
 

@@ -29,7 +29,7 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-_TITLE = 200  # characters of a title that are sent
+_TITLE = 200  # most characters of a title in a prompt
 
 
 class OnePrompt:
@@ -50,15 +50,15 @@ class OnePrompt:
         return False
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
-        """See ``Answering``: as it is asked for."""
+        """See ``Answering``: k and parameters unchanged."""
         return k, parameters
 
     def tokens(self, hit: Hit) -> int:
-        """See ``Answering``: those of its text."""
+        """See ``Answering``: the tokens of the hit's text."""
         return context_tokens(hit)
 
     def shown(self, hit: Hit) -> str:
-        """A hit as the model reads it."""
+        """A hit as sent to the model."""
         return shown(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
@@ -71,7 +71,7 @@ class OnePrompt:
         return Reply(said["answer"].strip(), said["found"], said["reasoning"].strip())
 
     def request(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Request:
-        """What the model is asked."""
+        """The request to the model."""
         return Request(
             task="answer",
             instructions=self._instructions,
@@ -84,6 +84,6 @@ class OnePrompt:
 
 
 def shown(hit: Hit) -> str:
-    """A hit as a model reads it: its text, after its title if it has one."""
+    """A hit as sent to the model: its text, after its title if it has one."""
     title = hit.title.strip()[:_TITLE]
     return f"{title}\n\n{hit.text}" if title else hit.text

@@ -1,4 +1,4 @@
-"""The prompts by which questions are answered and answers compared: see ``indexmill.models.prompts``."""
+"""The prompts for answering questions and comparing answers: see ``indexmill.models.prompts``."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["prompt"]
 
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:
-    """The text of the prompt `<name>.md`, that of `folder` if it has one, and its version: see ``read_prompt``."""
+    """The text of the prompt `<name>.md`, from `folder` if it is there, and its version: see ``read_prompt``."""
     return read_prompt(Path(__file__).parent / f"{name}.md", folder)

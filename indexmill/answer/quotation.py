@@ -1,7 +1,7 @@
 """The answer without a model: a sentence of the hits, word for word.
 
-It is the sentence that shares the rarest words with the question, those of its title counted in: a quotation to read on
-from. It joins no statements, and cannot tell whether it answers the question.
+It is the sentence that, with its title, shares the rarest words with the question: a starting point for reading. It
+combines no statements, and cannot tell whether it answers the question.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
 
 
 class Quotation:
-    """Quotes; asks nobody."""
+    """Answers with a quotation; calls no model."""
 
     uses_explanations = False
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Reply:
-        """See ``Answering``; found where the sentence, or its title, has a word of the question."""
+        """See ``Answering``; ``found`` is true if the sentence, or its title, has a word of the question."""
         terms = Analyser().terms
         wanted = frozenset(terms(question))
         wanted = wanted - COMMON or wanted

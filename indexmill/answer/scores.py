@@ -1,8 +1,8 @@
-"""How well an answer agrees with the right one, without a model.
+"""Scores of an answer's agreement with the right one, without a model.
 
-Accuracy and recall are ArchRAG's (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. All compare words as
-those do: in lower case, without punctuation, without English articles. Ours: accuracy asks for whole words, so that
-"no" does not stand in "north"; a dash parts words; compatibility forms are one; in scripts without spaces every
+Accuracy and recall are ArchRAG's (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. Like these,
+all compare words in lower case, without punctuation, without English articles. Ours: accuracy asks for whole words, so
+that "no" does not stand in "north"; a dash parts words; compatibility forms are one; in scripts without spaces every
 character is a word.
 """
 
@@ -26,11 +26,11 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 
 class Scores(NamedTuple):
-    """Of one answer, 0 to 1 each, the best over the right answers.
+    """The scores of one answer, 0 to 1 each, the best over the right answers.
 
-    accuracy: whether the right answer stands in it. recall: the part of the right answer's words that are in it, 0
-    where either has the word "yes" or "no" (as ArchRAG counts). exact_match: whether it is the right answer. f1: of the
-    words of both, 0 where one is "yes" or "no" and the other is not the same.
+    accuracy: 1 if it contains the right answer. recall: the fraction of the right answer's words that it contains, 0
+    if either has the word "yes" or "no" (as ArchRAG counts). exact_match: 1 if it equals the right answer. f1: of the
+    words of both, 0 if one is "yes" or "no" and the other differs.
     """
 
     accuracy: float
@@ -40,14 +40,14 @@ class Scores(NamedTuple):
 
 
 def scores_of(answer: str, right: Sequence[str]) -> Scores:
-    """The scores of an answer by the right answers, at least one."""
+    """The scores of an answer against the right answers (at least one)."""
     said = words(answer)
     each = [_scores(said, words(one)) for one in right]
     return Scores(*(max(column) for column in zip(*each, strict=True)))
 
 
 def words(text: str) -> list[str]:
-    """The words of a text that are compared; a text of articles alone keeps them."""
+    """The words of a text for comparison, without articles unless it has no others."""
     folded = normalise("NFKC", text).casefold()
     kept = "".join(" " if unicodedata.category(one) == "Pd" else one for one in folded if not _is_punctuation(one))
     found = _UNSPACED.sub(r" \1 ", kept).split()

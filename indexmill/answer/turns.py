@@ -1,7 +1,7 @@
-"""Concurrent calls of a batch: a limited number at a time, and none that was sent is abandoned.
+"""Concurrent calls of a batch: a limited number at a time, none abandoned once sent.
 
-A call that was sent is billed, whether or not anybody waits for its answer. So when one call shows that no other will
-be answered, no further call begins, those under way finish, and only then is the error raised.
+A sent call is billed, whether or not anybody waits for its answer. So when one call shows that no other can succeed,
+no further call begins, the calls under way finish, and only then is the error raised.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Turns:
 
     @property
     def ended(self) -> bool:
-        """Whether no further call is to be begun."""
+        """True if no further call may begin."""
         return self._ended_by is not None
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, and have it for the length of the block."""
+        """Wait for a turn, and keep it for the duration of the block."""
         async with self._free:
             if self._ended_by is not None:
                 raise self._ended_by

@@ -1,1 +1,1 @@
-"""How well methods find the evidence of questions."""
+"""Evaluation of retrieval methods and their answers."""

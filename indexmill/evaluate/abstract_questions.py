@@ -46,11 +46,11 @@ USERS: Mapping[str, Any] = {
     "required": ["users"],
     "additionalProperties": False,
 }
-"""The form of the model's answer."""
+"""The JSON schema of the model's answer."""
 
 
 class GeneratedQuestions(NamedTuple):
-    """The questions, and what they took."""
+    """The questions, and the cost of generating them."""
 
     questions: tuple[Question, ...]
     billed: Bill

@@ -1,7 +1,7 @@
-"""How well a snapshot's methods answer questions with a language model, and what that takes.
+"""Evaluation of a snapshot's methods by the answers of a language model, and its cost.
 
-Every question costs at least one call, unless the model is one that keeps its answers
-(``indexmill.answer.answer_cache``): ``bill`` says beforehand what all comes to.
+Every question costs at least one call, unless the model caches its answers (``indexmill.answer.answer_cache``):
+``bill`` returns an upper bound of the cost beforehand.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "bill", "evaluate_answers"]
 
 BATCH = 64
-"""Questions answered at once: bounds what an interrupted run loses, and what memory holds."""
+"""The number of questions per batch, which bounds the loss of an interrupted run, and memory."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are answered, as ``Snapshot.answer_batch`` takes it.
+    """The options of answering, as ``Snapshot.answer_batch`` takes them.
 
-    settings: of answering, by method. parameters: of retrieval, by method.
+    settings: answering settings by method. parameters: retrieval settings by method.
     """
 
     llm: LLM
@@ -51,13 +51,13 @@ class Asking:
 
     @property
     def retrieval(self) -> dict[str, Any]:
-        """What every retrieval is given alike."""
+        """The arguments that all retrievals share."""
         return {"where": self.where, "rerank": self.rerank, "rerank_depth": self.rerank_depth}
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult:
-    """How one method's answers did.
+    """The results of one method's answers.
 
     answers: in the order of the questions. each: their scores, None for a question that has no right answer. Tokens and
     calls are those of all questions together.
@@ -68,28 +68,28 @@ class AnswerResult:
 
     @property
     def scored(self) -> int:
-        """Questions that have a right answer."""
+        """The number of questions that have a right answer."""
         return sum(one is not None for one in self.each)
 
     @property
     def scores(self) -> Scores | None:
-        """The means over those questions, where one that was not answered counts 0; None where there are none."""
+        """The mean scores over the questions with a right answer, an unanswered one as 0; None if there are none."""
         rows = [one for one in self.each if one is not None]
         return Scores(*(sum(column) / len(rows) for column in zip(*rows, strict=True))) if rows else None
 
     @property
     def unanswered(self) -> int:
-        """Questions that the model did not answer."""
+        """The number of questions that the model did not answer."""
         return sum(one.error is not None for one in self.answers)
 
     @property
     def billed(self) -> Bill:
-        """Calls to the model, those that failed included, and their tokens."""
+        """The calls to the model, including failed ones, and their tokens."""
         return Bill(*(sum(getattr(one, name) for one in self.answers) for name in Bill._fields))
 
     @property
     def context_tokens(self) -> int:
-        """Of the hits that were read."""
+        """The tokens of the hits that were read."""
         return sum(one.context_tokens for one in self.answers)
 
     def to_dict(self, questions: Sequence[Question]) -> dict[str, Any]:
@@ -137,10 +137,10 @@ def evaluate_answers(
     asking: Asking,
     progress: Callable[[str, int], None] = lambda method, done: None,
 ) -> AnswerEvaluation:
-    """Answers of each method to the questions, held against their right answers where they have some.
+    """The answers of each method to the questions, scored against the right answers where there are some.
 
-    progress: is told the method and how many questions are answered. Raises BadInput for no questions or methods,
-    FamilyNotFound for a method that the snapshot does not hold, LlmForbidden where the model cannot be asked at all.
+    progress: called with the method and the number of questions answered so far. Raises BadInput for no questions or
+    methods, FamilyNotFound for a method that the snapshot lacks, LlmForbidden where the model cannot be asked at all.
     """
     names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     results = {}
@@ -172,7 +172,7 @@ def evaluate_answers(
 
 
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str], asking: Asking) -> dict[str, Bill]:
-    """What the answers of each method take at most, but for repairs and lost calls; asks nobody.
+    """An upper bound of the cost of each method's answers, without repairs and lost calls; makes no calls.
 
     Raises as ``evaluate_answers`` does before it asks.
     """
@@ -200,7 +200,7 @@ def _prepared(
     methods: Sequence[str],
     parameters: Mapping[str, Mapping[str, object]],
 ) -> tuple[list[str], Callable[[str, range], Vectors | None]]:
-    """The methods, each once and known to the snapshot, and what gives the vectors of some questions for a method."""
+    """The distinct methods, and a function that returns the vectors of a batch of questions for a method."""
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not methods:

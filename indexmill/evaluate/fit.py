@@ -1,8 +1,8 @@
 """Weights of fused retrieval, found on questions whose evidence is known.
 
-Coordinate search on the recall itself, which is what counts and is no smooth function of the weights: each weight in
-turn takes the value of a fixed grid that finds most, the smallest change winning ties, until none moves. Weights are
-chosen on the even-numbered questions and proven on the odd-numbered ones.
+A coordinate search maximises recall itself, which is not a smooth function of the weights: each weight in turn takes
+the value of a fixed grid with the highest recall, the smallest change winning ties, until no weight changes. Weights
+are chosen on the even-numbered questions and validated on the odd-numbered ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["GRID", "Fit", "fit"]
 
 GRID = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-"""What a weight may be, relative to the largest."""
+"""The grid of weights, relative to the largest."""
 
 _LEAST_QUESTIONS = 20
 
@@ -37,9 +37,9 @@ Scores = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a search found: mean recall at the ks, for the weights that were there before and for the new ones.
+    """The result of a search: mean recall at the ks, for the previous and the new weights.
 
-    weights: the new ones, or those before where the new ones do worse on the questions they were not chosen on.
+    weights: the new weights, or the previous ones if the new do worse on the odd-numbered questions.
     """
 
     weights: dict[str, float]
@@ -50,7 +50,7 @@ class Fit:
 
     @property
     def better(self) -> bool:
-        """Whether the weights changed."""
+        """True if the weights changed."""
         return self.weights != self.before
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,9 +68,9 @@ class Fit:
 
 
 def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], vectors: Vectors | None = None) -> Fit:
-    """Weights for the methods that the snapshot holds. vectors: ``(n_questions, d) float32``, encoded where absent.
+    """Weights for the methods of the snapshot. vectors: ``(n_questions, d) float32``, encoded if absent.
 
-    Raises BadInput for too few questions to choose on one half and prove on the other.
+    Raises BadInput for too few questions to choose on one half and validate on the other.
     """
     if len(questions) < _LEAST_QUESTIONS:
         few = counted(len(questions), "question is", "questions are")
@@ -101,7 +101,7 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
 
 
 def _scaled(weights: Weights) -> dict[str, float]:
-    """The weights with 1 for the largest."""
+    """The weights, scaled so that the largest is 1."""
     largest = max(weights.values(), default=0.0)
     return {name: round(weight / largest, 4) if largest else 1.0 for name, weight in weights.items()}
 
@@ -110,10 +110,10 @@ def _scaled(weights: Weights) -> dict[str, float]:
 class _Pools:
     """The documents that any method finds for each question.
 
-    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, as far as the method counts
-    for the question. starts: the first candidate of each document.
-    owners: the question of each document. gold: whether a document is evidence. golds: the evidence of each question.
-    second: what a document gains by its next best passage.
+    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, 0 where the method does not
+    count for the question. starts: the first candidate of each document. owners: the question of each document. gold:
+    true for documents that are evidence. golds: the number of evidence documents of each question. second: the weight
+    of a document's next best passage.
     """
 
     names: tuple[str, ...]
@@ -122,11 +122,11 @@ class _Pools:
     owners: npt.NDArray[np.int64]
     gold: npt.NDArray[np.bool_]
     golds: npt.NDArray[np.int64]
-    questions: npt.NDArray[np.int64]  # those that count
+    questions: npt.NDArray[np.int64]  # the questions that count
     second: float
 
     def half(self, parity: int) -> _Pools:
-        """The same, counting every other question only."""
+        """The same candidates, with only the even (parity 0) or odd (parity 1) questions counted."""
         chosen = self.questions[self.questions % 2 == parity]
         return replace(self, questions=chosen)
 

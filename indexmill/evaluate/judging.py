@@ -1,9 +1,9 @@
-"""Which of two answers is the better one, by a language model (ArchRAG, figure 9 in our words).
+"""Comparison of two answers by a language model (ArchRAG, figure 9 in our words).
 
-For questions that have no right answer, such as those about the theme of a collection. Two answers are compared by the
-paper's criteria, and an overall winner is named. Ours: directness, which the paper's prompt explains and its form of
-answer leaves out, is answered too; and each pair is judged twice, either answer once the first, since models favour a
-place. A criterion is won where both verdicts name the same answer, else it is a tie.
+This serves questions without a right answer, such as those about the theme of a collection. The model compares two
+answers by the paper's criteria and names an overall winner. We add two things: directness, which the paper's prompt
+explains but its answer format leaves out, is judged too; and each pair is judged twice, in both orders, because models
+favour a position. An answer wins a criterion if both verdicts name it; otherwise the criterion is a tie.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from indexmill.models.llm_errors import LlmError
 __all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "combine_verdicts", "judge"]
 
 CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
-"""What answers are compared by; the last is of all the others."""
+"""The criteria of the comparison; the last combines the others."""
 
 Winner = Literal["first", "second", "tie"]
 
@@ -41,16 +41,16 @@ VERDICT: Mapping[str, Any] = {
     "required": list(CRITERIA),
     "additionalProperties": False,
 }
-"""The form of one verdict."""
+"""The JSON schema of one verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The comparison of two methods' answers to one question.
 
-    winners: by criterion; empty where there is none: an answer is missing, or the model would not judge (``error``).
-    explanations: by criterion, of the two verdicts, that with the first answer in front before the other; empty where
-    nobody was asked, since the answers are the same. calls, input_tokens, output_tokens: of the judging alone.
+    winners: by criterion; empty if an answer is missing or the model gave no verdict (``error``). explanations: by
+    criterion, those of the two verdicts, the one with the first answer in front first; empty if the model was not
+    asked, as for equal answers. calls, input_tokens, output_tokens: of the judging alone.
     """
 
     winners: Mapping[str, Winner]
@@ -71,13 +71,13 @@ class Judgement:
     verdicts: tuple[Verdict, ...]
 
     def won(self, criterion: str) -> dict[Winner, int]:
-        """How often each method won by a criterion, and how often neither did."""
+        """The number of wins of each method by a criterion, and of ties."""
         named = [one.winners[criterion] for one in self.verdicts if one.winners]
         return {"first": named.count("first"), "second": named.count("second"), "tie": named.count("tie")}
 
     @property
     def billed(self) -> Bill:
-        """What the judging alone took."""
+        """The cost of the judging alone."""
         return Bill(*(sum(getattr(one, name) for one in self.verdicts) for name in Bill._fields))
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def judge(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> Judgement:
-    """Compare the answers of two methods, each a name and its answers in the order of the questions.
+    """Compare the answers of two methods, each given as a name and its answers in the order of the questions.
 
     Raises LlmForbidden where the model cannot be asked at all.
     """
@@ -145,7 +145,7 @@ def judge(
 
 
 def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024, prompts: Path | None = None) -> Bill:
-    """What the comparison of two methods takes at most, but for repairs and calls that are lost."""
+    """An upper bound of the cost of comparing two methods, without repairs and lost calls."""
     asked = prompt("judge", prompts)
     empty = prompt_tokens(_request(asked, "", ("", ""), max_output_tokens)) + 2 * max_output_tokens
     read = sum(empty + text_tokens(question.question) for question in questions)
@@ -155,7 +155,7 @@ def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024
 def combine_verdicts(
     there: Mapping[str, Any], back: Mapping[str, Any]
 ) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
-    """The winner by each criterion, and why, from the verdicts with the first answer in front and behind."""
+    """The winner and explanations by criterion, from the verdicts with the first answer in front and behind."""
     winners: dict[str, Winner] = {}
     for criterion in CRITERIA:
         places = (there[criterion]["winner"], back[criterion]["winner"])

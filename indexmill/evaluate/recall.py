@@ -1,14 +1,13 @@
 """Evidence recall of retrieval methods on a set of questions whose evidence is known.
 
-Evidence recall@k of a question is the part of its gold documents among the first k distinct documents that a method
+Evidence recall@k of a question is the share of its gold documents among the first k distinct documents that a method
 returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
 of the index families report it.
 
-A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. Nor
-is the description of an entity, or a community's, nor an attribute or a high-level element. A relation is said by its
-documents, but by any number of them in the same words, and nothing ranks these: one hit would find as many as are asked
-for. So the documents of passages and of units are found, of which each comes from
-one, and what stands between them counts by its tokens, which are read all the same.
+A summary is not evidence: it names every document below it, up to the whole corpus, and may say nothing of most. Nor
+are descriptions of entities or communities, attributes, or high-level elements. A relation may occur in any number of
+documents in the same words, and nothing ranks these: one hit would find any number of documents. So only passages and
+units, each from one document, count as evidence; other hits count by their tokens, which the reader reads all the same.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ __all__ = [
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 
 WARM = 64
-"""Questions retrieved before time is taken, without a reranker."""
+"""The number of warm-up questions before timing starts, without a reranker."""
 
 BATCH = 256
-"""Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
+"""The number of questions per batch, which bounds the memory of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A line of a question file: ``{"id", "question", "gold_ids", "type", "answer"}``; the last two are optional.
 
-    gold_ids may be empty only where the file was read for answers. answers: any of which is right; none where the line
-    has no answer.
+    gold_ids: empty only if the file was read for answers. answers: the right answers, any of which will do; empty if
+    the line has none.
     """
 
     id: str
@@ -66,11 +65,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """How one method did on a set of questions.
+    """The results of one method on a set of questions.
 
-    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached, None where
-    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding. each: what was
-    found, in the order of the questions.
+    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached, None if
+    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding. each: the
+    results by question, in the order of the questions.
     """
 
     questions: int
@@ -99,7 +98,7 @@ class MethodResult:
 class Evaluation:
     """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed.
 
-    statistics: of families that declare some, by their key.
+    statistics: the statistics of families that declare some, by key.
     """
 
     version: int | None
@@ -122,7 +121,7 @@ class Evaluation:
 def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
     """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used.
 
-    evidence: whether every line has to name the documents that hold it.
+    evidence: true if every line must name its gold documents.
     """
     try:
         data = Path(path).read_bytes()
@@ -167,7 +166,7 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
 
 
 def _answers(where: str, given: object) -> tuple[str, ...]:
-    """The answer of a line: a text, a number, true for yes or false for no, or a list of those that are right."""
+    """The right answers of a line: a text, a number, true for yes, false for no, or a list of these."""
     several = given if isinstance(given, list) else [] if given is None else [given]
     if not all(isinstance(one, (str, int, float)) for one in several):
         raise BadInput(f'{where}: "answer" is {given!r}; expected a text, or a list of texts any of which is right')
@@ -190,12 +189,12 @@ def evaluate(
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where, rerank,
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here if not given. where, rerank,
     rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
     parameters: settings by method in place of the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens:
-    hits of each question are kept beyond the largest k until they hold so many; that changes neither recall nor time.
+    keep hits of each question beyond the largest k until they have this many tokens; changes neither recall nor time.
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
-    that the snapshot does not hold.
+    that the snapshot lacks.
     """
     from indexmill.retrieve.base import check_count
     from indexmill.retrieve.family import load
@@ -281,7 +280,7 @@ def _measure(
     encoding: float,
     warm: int,
 ) -> MethodResult:
-    """How a method did. encoding: the seconds that it took. warm: questions retrieved before time is taken."""
+    """The results of a method. encoding: its seconds. warm: the number of warm-up questions before timing."""
     depth = ks[-1]
     for count in sorted({1, warm}):  # opens the method, maps arrays, reads tables, in worker processes, too
         retrieve(range(min(len(questions), count)), depth)
@@ -338,7 +337,7 @@ def _retrieve(
     vectors: Vectors | None,
     retrieval: Mapping[str, Any],
 ) -> _Retrieve:
-    """What retrieves the k best hits of some of the questions, given by their places.
+    """A function that retrieves the k best hits of some of the questions, given by index.
 
     retrieval: further arguments of ``Snapshot.retrieve_batch``.
     """
@@ -358,9 +357,9 @@ def _in_batches(
     clock: Callable[[], float] = time.perf_counter,
     tokens: int | None = None,
 ) -> Iterator[tuple[float, list[list[Hit]]]]:
-    """The seconds that a batch's first retrieval took, and each question's hits that bring ``depth`` documents.
+    """Yield the seconds of each batch's first retrieval, and each question's hits up to ``depth`` documents.
 
-    Where the hits of a question bring fewer, more of them are retrieved. tokens: as ``_enough`` takes it.
+    If the hits of a question have fewer documents, more hits are retrieved. tokens: as in ``_enough``.
     """
     for first in range(0, questions, BATCH):
         chosen = range(first, min(first + BATCH, questions))
@@ -375,7 +374,7 @@ def _in_batches(
 
 
 def _enough(hits: Sequence[Hit], documents: int, tokens: int | None = None) -> int | None:
-    """How many of the first hits bring so many documents and, if they are counted, tokens; None if all are too few."""
+    """The number of first hits with this many documents and, if counted, tokens; None if all hits are too few."""
     seen: set[str] = set()
     read = 0
     for number, hit in enumerate(hits, start=1):

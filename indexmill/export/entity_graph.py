@@ -1,7 +1,7 @@
-"""The entities of a snapshot by row, with what is said of them: their titles, relations and passages.
+"""The entities of a snapshot by row, with their titles, relations and passages.
 
-Entities are rows of the tables ``described/<label>``, one after the other; relations those of ``related/<label>``;
-passages those of ``passages/<label>``. Ids and links are held, texts are not.
+Entities are rows of the tables ``described/<label>``, one after the other; relations, of ``related/<label>``; passages,
+of ``passages/<label>``. Memory holds ids and links, but no texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob, FamilyNotFound
-from indexmill.retrieve.matrices import Rows, Sparse, both_ways
+from indexmill.retrieve.matrices import Rows, Sparse, both_ways, distinct
 from indexmill.retrieve.registry import enable
 from indexmill.text.names import NameIndex
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["EntityGraph", "check_extraction", "how_to_extract", "paired", "pieces", "unique_titles", "whole"]
 
 
-_MANY = 65_536  # ids that are turned into keys at a time
+_MANY = 65_536  # ids converted to keys at a time
 
 
 def how_to_extract() -> str:
-    """What to do about a snapshot that lacks what is exported."""
+    """The advice for a snapshot that lacks the exported data."""
     return f"set {enable('described')} in indexmill.yaml, build, and take the new version"
 
 
@@ -46,7 +46,7 @@ def check_extraction(manifest: Manifest, where: object) -> None:
 
 
 def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-    """Some columns of a table, a shard at a time, each with the row that its first is in all shards."""
+    """Yield some columns of a table, a shard at a time, each with the number of rows in the shards before it."""
     from indexmill.store.tables import read_table
 
     row = 0
@@ -59,7 +59,7 @@ def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[
 def paired(
     artifacts: Artifacts, name: str, columns: Sequence[str], other: str, others: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
-    """As `pieces`, with the same shard of another table beside each. Raises NotFound where there is none."""
+    """As `pieces`, each with the same shard of another table. Raises NotFound if that shard is missing."""
     from indexmill.store.tables import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
@@ -68,7 +68,7 @@ def paired(
 
 
 def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]:
-    """Some columns of strings of a table, all shards one after the other."""
+    """Some string columns of a table, with all shards concatenated."""
     none = pa.array([], pa.string())
     tables = [table for _, table in pieces(artifacts, name, columns)]
     return {
@@ -77,11 +77,11 @@ def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]
 
 
 def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
-    """A title for each entity that no other has: its surface form, with its canonical name behind it where it must.
+    """A unique title for each entity: its surface form, followed by its canonical name where needed.
 
     surfaces, names: strings; names distinct. "Mercury" and "Mercury" become "Mercury (mercury planet)" and "Mercury
-    (mercury god)". A canonical name holds no parenthesis, so titles with one behind them differ as their names do; a
-    surface form that happens to be such a title gets its own name behind it, too, until none is left.
+    (mercury god)". A canonical name contains no parenthesis, so titles that end in distinct names are distinct; a
+    surface form that equals such a title gets its own name appended, too, until no two titles are equal.
     """
     tail = pc.binary_join_element_wise(" (", names, ")", "")
     longer = pc.binary_join_element_wise(surfaces, tail, "")
@@ -121,7 +121,7 @@ class EntityGraph:
         return len(self.entity_ids)
 
     def rows(self, ids: pa.ChunkedArray) -> Rows:
-        """The rows of some entities. Raises CorruptBlob for an id that no entity has."""
+        """The rows of some entities. Raises CorruptBlob for an unknown id."""
         rows = _places(self._order, self._sorted, _keys(ids))
         if rows is None:
             raise self._broken("a relation has an end that 'described' lacks")
@@ -129,10 +129,10 @@ class EntityGraph:
 
     @cached_property
     def degrees(self) -> Rows:
-        """With how many others each entity is related, in either direction: ``(n_entities,) int64``."""
+        """The number of entities related to each entity, in either direction: ``(n_entities,) int64``."""
         count = len(self)
         low, high = np.minimum(self.sources, self.targets), np.maximum(self.sources, self.targets)
-        pairs = np.unique(low * count + high)
+        pairs = distinct(low * count + high)
         low, high = np.divmod(pairs, max(count, 1))
         return np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
 
@@ -159,7 +159,7 @@ class EntityGraph:
 
     @property
     def entity_passages(self) -> Sparse:
-        """Entities x the passages that they were extracted from."""
+        """The matrix of entities x the passages that they were extracted from."""
         return self._mentions[0]
 
     @property
@@ -169,7 +169,7 @@ class EntityGraph:
 
     @property
     def relation_passages(self) -> Sparse:
-        """Relations x the passages that they were extracted from."""
+        """The matrix of relations x the passages that they were extracted from."""
         return self._evidence[0]
 
     @property
@@ -181,7 +181,7 @@ class EntityGraph:
         return CorruptBlob(f"{self._artifacts.path}: {what}; check it with `indexmill verify`, or build again")
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """By shard, what passages hold, and the row of the passage of each."""
+        """Yield, by shard, the passage row of each row of a table, and that shard of the table."""
         given = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
         for first, passages, table in given:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
@@ -194,13 +194,13 @@ _ENDS = ("source", "target")
 
 
 def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
-    """The keys of a column of entity ids, without all ids as objects at once."""
+    """The keys of a column of entity ids, computed in chunks so that few ids are Python objects at once."""
     parts = [NameIndex.keys(ids.slice(low, _MANY).to_pylist()) for low in range(0, len(ids), _MANY)]
     return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
 
 
 def _places(order: Rows, ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Rows | None:
-    """The rows of some values, where `ordered` are all values sorted and `order` their rows; None if one is missing."""
+    """The rows of some values, given all values sorted (`ordered`) and their rows (`order`); None if one is missing."""
     at = ordered.searchsorted(wanted)
     if (at == len(ordered)).any() or (ordered[at] != wanted).any():
         return None
@@ -208,7 +208,7 @@ def _places(order: Rows, ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) ->
 
 
 def _linked(found: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
-    """Links by rows and by columns, each once, from pairs of row and column."""
+    """The distinct links of pairs of row and column, as a matrix by rows and one by columns."""
     none = [np.empty(0, np.int64)]
     rows, columns = (np.concatenate([*none, *(pair[side] for pair in found)]) for side in (0, 1))
     return both_ways(rows, columns, None, height, width)

@@ -31,7 +31,7 @@ _SPACES = (("\t", "&#9;"), ("\n", "&#10;"))  # in a text they are read as they a
 
 
 class Hierarchy(Protocol):
-    """What a family that groups entities provides: numbered communities, level 0 the coarsest."""
+    """The interface of a family that groups entities: numbered communities, level 0 the coarsest."""
 
     @property
     def depth(self) -> int:

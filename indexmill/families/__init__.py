@@ -1,1 +1,1 @@
-"""The families of indexes as a reader sees them, each a folder."""
+"""The reader side of the index families, a folder each."""

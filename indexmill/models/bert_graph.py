@@ -1,4 +1,4 @@
-"""A BERT encoder as an OpenVINO graph, built from its weights: what a conversion makes, without torch.
+"""A BERT encoder as an OpenVINO graph, built from its weights without torch.
 
 Importing torch and transformers to trace the default model takes ten times as long as building its graph does. Other
 architectures are traced: see `convert`.
@@ -32,7 +32,7 @@ _EXPECTED: dict[str, tuple[Any, ...]] = {
 
 
 def is_bert(config: Mapping[str, Any]) -> bool:
-    """Whether a model's config.json describes what `bert_graph` builds."""
+    """True if a model's config.json describes a model that `bert_graph` can build."""
     return all(config.get(name) in allowed for name, allowed in _EXPECTED.items())
 
 

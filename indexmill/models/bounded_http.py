@@ -16,11 +16,11 @@ from indexmill.models.llm_errors import LlmUnusable
 __all__ = ["LARGEST_ERROR", "BoundedClient", "content_of", "too_large"]
 
 LARGEST_ERROR = 1_000_000
-"""Bytes that are read of what comes with an error status, which itself says the most."""
+"""The bytes read of an error response's body; the status itself says the most."""
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that reads no answer without a bound; whoever asks for a stream of a good answer counts by itself."""
+    """A client that bounds every answer it reads; callers that stream a successful answer count bytes themselves."""
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request; raises LlmUnusable where the answer is larger than `LARGEST_ANSWER`."""
@@ -51,7 +51,7 @@ def content_of(response: httpx2.Response) -> bytes:
 
 
 def too_large(response: httpx2.Response, most: int) -> LlmUnusable:
-    """The error of an answer that goes on after so many bytes."""
+    """The error for an answer longer than this many bytes."""
     host, packed = response.request.url.netloc.decode(), response.num_bytes_downloaded
     came = f"more than {most / 1e6:.1f} MB" + (f", sent as {packed / 1e3:,.0f} kB," if packed < most else "")
     error = LlmUnusable(
@@ -62,14 +62,14 @@ def too_large(response: httpx2.Response, most: int) -> LlmUnusable:
 
 
 class _Whole:
-    """What has come of a body."""
+    """The part of a body received so far."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.content = bytearray()
         self._response = response
 
     def takes(self, chunk: bytes) -> bool:
-        """Add what comes next; False where no more is wanted."""
+        """Add the next bytes; return False if no more are wanted."""
         self.content += chunk
         if self._response.is_success and len(self.content) > LARGEST_ANSWER:
             raise too_large(self._response, LARGEST_ANSWER)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LARGEST_ANSWER = 8_000_000
-"""Bytes of an answer at most: 125,000 tokens, more than models write at once, of 64 bytes each."""
+"""The maximum bytes of an answer: 125,000 tokens, more than models write at once, of 64 bytes each."""
 
 Structured = Literal["auto", "json_schema", "json_object", "text"]
 Limit = Literal["max_tokens", "max_completion_tokens"]
@@ -57,7 +57,7 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How an endpoint is asked for the form and the length of an answer."""
+    """The way to ask an endpoint for the form and the length of an answer."""
 
     form: Literal["strict", "json_schema", "json_object", "text"]
     limit: Limit
@@ -80,7 +80,7 @@ def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> I
 
 
 def takes_strict(schema: Any) -> bool:
-    """Whether a schema holds only what OpenAI's strict mode takes: closed objects whose properties are all required."""
+    """True if a schema has only what OpenAI's strict mode accepts: closed objects whose properties are all required."""
     if not isinstance(schema, Mapping) or not set(schema) <= _STRICT:
         return False
     properties = schema.get("properties", {})

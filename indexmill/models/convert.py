@@ -1,6 +1,6 @@
-"""Where a sentence-transformers model is found, and how it becomes the files of an encoder.
+"""Finding a sentence-transformers model and converting it to the files of an encoder.
 
-What a conversion makes is stored beside the index, so that workers and readers start from it in half a second. A BERT
+The converted files are stored beside the index, so that workers and readers start from it in half a second. A BERT
 model, such as the default, is built from its weights; any other is traced, for which torch and transformers are
 imported, once. The graph takes token ids alone: passes hold texts of one length, so it needs no attention mask (the
 bits are the same, and it is a little faster).

@@ -1,9 +1,9 @@
-"""What turns texts into vectors: the protocol, the pooling that every back-end shares, and a deterministic double.
+"""Encoders of texts as vectors: the protocol, the pooling that every back-end shares, and a deterministic double.
 
-A text gets the same bits whatever stands beside it in a call. Two things see to that. A pass holds texts of one token
-count only, so nothing is padded and no mask is needed: a padded length changes which positions a kernel handles in
+A text gets the same bits whatever else is in the call, for two reasons. A pass holds texts of one token count
+only, so nothing is padded and no mask is needed: a padded length changes which positions a kernel handles in
 full vector registers and which in the remainder, and with it the last bits. Pooling adds the rows of one text alone,
-in order. `self_test` shows whether a back-end keeps the promise on this processor; the fingerprint carries its answer.
+in order. `self_test` checks this for a back-end on this processor; the fingerprint records the result.
 
 Special tokens (such as [CLS] and [SEP]) count towards a text's length, take part in the vector of the whole text as in
 sentence-transformers, and never in the vector of a span. The empty text has a vector too: that of its special tokens.
@@ -38,12 +38,12 @@ Spans = Sequence[Sequence[tuple[int, int]]]
 
 @dataclasses.dataclass(frozen=True)
 class EncoderFingerprint:
-    """Everything that shapes the numbers of an encoder; a part's key is a hash of it."""
+    """All inputs that determine an encoder's output; the key of a part is a hash of them."""
 
     model: str
     weights: str  # SHA-256 of the published weights
     tokenizer: str  # SHA-256 of tokenizer.json
-    graph: str  # SHA-256 of the converted graph and its constants; empty where nothing is converted
+    graph: str  # SHA-256 of the converted graph and its constants; empty if nothing is converted
     backend: str
     precision: str  # the effective one: "f32" or "bf16"
     instructions: str  # the processor features that the back-end uses
@@ -54,7 +54,7 @@ class EncoderFingerprint:
     reproducible: bool  # a text has the same bits in any batch
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, fit for canonical JSON."""
+        """The fingerprint as plain values for canonical JSON."""
         return {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
 
 
@@ -70,24 +70,24 @@ class _Tokens:
 class Embedder(ABC):
     """Turns texts into unit vectors. Every method may be called from several threads.
 
-    A back-end gives tokens and hidden states; texts of one length go through it together, and each is pooled by itself.
+    A back-end provides tokens and hidden states; texts of one length share a pass, and each is pooled separately.
     """
 
     dimension: int
-    """The length of a vector."""
+    """The dimension of a vector."""
 
     max_tokens: int
-    """The most tokens of a text that are read, special tokens included; the rest is cut off."""
+    """The maximum tokens of a text, special tokens included; the rest is cut off."""
 
     special_tokens: int
-    """How many special tokens every text gets."""
+    """The number of special tokens of every text."""
 
     tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
 
     @property
     @abstractmethod
     def fingerprint(self) -> EncoderFingerprint:
-        """What shapes the numbers. The first access runs the self-test (well under a second)."""
+        """The inputs that determine the vectors. The first access runs the self-test (well under a second)."""
 
     @abstractmethod
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
@@ -99,14 +99,14 @@ class Embedder(ABC):
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
-        """The tokens of each text; empty offsets where they are not asked for."""
+        """The tokens of each text; offsets are empty unless requested."""
 
     @abstractmethod
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         """The last hidden states, (texts, tokens, dimension), of texts that have the same number of tokens."""
 
     def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
-        """The hidden states of each of some passes, in their order."""
+        """The hidden states of each pass, in order."""
         return map(self._hidden, passes)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -153,7 +153,7 @@ class Embedder(ABC):
     def _passes(
         self, texts: Sequence[str], *, offsets: bool
     ) -> Iterator[tuple[list[int], NDArray[np.float32], list[_Tokens]]]:
-        """Passes over texts of one length each: their rows, hidden states and tokens."""
+        """Yield the passes, each over texts of one length: their rows, hidden states and tokens."""
         tokens = list(self._tokenise(texts, offsets=offsets))
         by_length: dict[int, list[int]] = {}
         for row, of_text in enumerate(tokens):
@@ -171,7 +171,7 @@ class Embedder(ABC):
 
 
 class Tokeniser:
-    """The tokens of texts, from a tokenizer.json alone: all that splitting needs of an encoder. Thread-safe."""
+    """A tokeniser from a tokenizer.json alone: the only part of an encoder that splitting needs. Thread-safe."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
         self.max_tokens = max_tokens
@@ -207,10 +207,10 @@ class TokenEncoder(Tokeniser, Embedder):
         self._cut = _tokenizer(tokenizer)
         self._cut.enable_truncation(max_tokens)
         self.reproducible: bool | None = None
-        """What a self-test of the same encoder said on this machine; None where none is known, and one is made."""
+        """The result of an earlier self-test of this encoder on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """Whether a text has the same bits in any batch: the fingerprint's word for it."""
+        """True if a text has the same bits in any batch, as the fingerprint records it."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
@@ -231,11 +231,11 @@ class TokenEncoder(Tokeniser, Embedder):
 
 _CHUNK = 2048
 _CHUNK_CHARACTERS = 1 << 20
-"""Texts, and characters of texts, tokenised at once: an encoding takes 200 bytes a character until it is an array."""
+"""The texts and characters tokenised at once: an encoding takes 200 bytes a character until it is an array."""
 
 
 def _tokenizer(data: bytes) -> Tokenizer:
-    # Its pool of threads would take the cores of other workers, and warns when a process forks.
+    # The library's thread pool would take the cores of other workers, and warns when a process forks.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from tokenizers import Tokenizer  # an optional library
@@ -266,7 +266,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
-    """A text's parts and where they start: one, unless it is huge."""
+    """Yield the parts of a text and their starts: one part, unless the text is huge."""
     start = 0
     while len(text) - start > _CHUNK_CHARACTERS:
         limit = start + _CHUNK_CHARACTERS
@@ -283,13 +283,13 @@ def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
 
 
 def _mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of one text's rows: added one after another, so that it depends on nothing but them."""
+    """The mean of one text's rows, added in order, so that it depends on these rows alone."""
     total: NDArray[np.float32] = np.add.reduce(states, axis=0, dtype=np.float32)
     return total / np.float32(len(states))
 
 
 def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The rows at length 1."""
+    """The rows, scaled to length 1."""
     lengths = np.sqrt(np.add.reduce(np.square(rows, dtype=np.float64), axis=1, keepdims=True))
     return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
 
@@ -297,8 +297,8 @@ def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 class HashEmbedder(Embedder):
     """A deterministic double: bags of hashed words and character trigrams, so that similar texts have similar vectors.
 
-    It needs NumPy alone. A little of every vector hashes the text around it, so that a span's vector differs from one
-    passage to another as a model's does. All sums are of multiples of 1/256, hence exact: the same bits everywhere.
+    It needs NumPy alone. Every vector includes a small hash of the surrounding text, so that a span's vector differs
+    between passages as a model's does. All sums are of multiples of 1/256, hence exact: the same bits everywhere.
     """
 
     dimension = 64
@@ -310,7 +310,7 @@ class HashEmbedder(Embedder):
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
-        """What shapes the numbers: nothing but this class."""
+        """The inputs that determine the vectors: this class alone."""
         return EncoderFingerprint(
             model="hash-1",
             weights="",
@@ -370,7 +370,7 @@ def _signs(text: str) -> NDArray[np.float32]:
 
 
 def _places(text: str) -> NDArray[np.float32]:
-    """Which eighth of the dimensions a feature uses."""
+    """The eighth of the dimensions that a feature uses."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
     thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
     chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)
@@ -385,7 +385,7 @@ _SAMPLE = (
 
 
 def self_test(embedder: Embedder) -> bool:
-    """Whether a text gets the same bits in any company: alone, among others, in another order, spans included.
+    """True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
 
     Lengths from a few tokens to the maximum, passes of one row and of many; well under a second.
     """

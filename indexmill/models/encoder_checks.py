@@ -1,8 +1,8 @@
-"""What the files of an encoder that a snapshot carries have to be before the libraries that run it are given them.
+"""Checks of a snapshot's encoder files, made before the libraries that run them load them.
 
 The tokenizers library is native code that takes a file of its own to be right: it allocates what a table of characters
-says it has, and some mistakes end in a panic, which is no Exception, others in the end of the process. The graph is
-OpenVINO's to read, and cannot be checked here: whether to trust it is whether to trust who made the snapshot.
+says it has, and some mistakes end in a panic, which is no Exception, others in the end of the process. OpenVINO
+reads the graph, which cannot be checked here: trust it only if you trust whoever made the snapshot.
 """
 
 from __future__ import annotations

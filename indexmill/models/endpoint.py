@@ -33,7 +33,7 @@ class Endpoint:
 
     @property
     def backend(self) -> str:
-        """Whose protocol the endpoint speaks."""
+        """The protocol of the endpoint."""
         return "openai"
 
     @classmethod

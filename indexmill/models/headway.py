@@ -1,7 +1,7 @@
-"""How far long work is, told by who does it to whoever listens; nothing that is made depends on it.
+"""Progress reports of long work to a listener; no output depends on them.
 
-A count of done and all, of whatever the work counts: tokens encoded, prompts answered. Where nobody listens, telling
-costs the look-up of a context variable.
+A report has the done and the total count of the work's units: tokens encoded, prompts answered. Without a listener, a
+report costs the look-up of a context variable.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextvars import ContextVar
 __all__ = ["Listener", "headway", "listening"]
 
 Listener = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
+"""A function called with the done and the total count."""
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("headway", default=None)
 
 
 def headway(done: int, total: int) -> None:
-    """Tell how far the work at hand is."""
+    """Report the progress of the current work."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(done, total)
@@ -27,7 +27,7 @@ def headway(done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
-    """Have what is done in the block told to a listener, which never raises."""
+    """Report the progress of the block's work to a listener, which never raises."""
     before = _LISTENER.set(listener)
     try:
         yield

@@ -1,4 +1,4 @@
-"""From what goes wrong between here and an endpoint to the errors of ``indexmill.models.llm_errors``.
+"""Conversion of HTTP failures of an endpoint to the errors of ``indexmill.models.llm_errors``.
 
 Nothing of what the endpoint wrote is repeated but its error code, where that is one word: error texts hold prompts and
 pieces of keys.
@@ -38,7 +38,7 @@ _TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IG
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """What the settings of an endpoint are called where people set them, and what the endpoint is asked for."""
+    """The names of an endpoint's settings for messages, and what the endpoint is asked for."""
 
     model: str = "llm.model"
     url: str = "llm.base_url"
@@ -81,7 +81,7 @@ class Failure:
         )
 
     def blames(self) -> Literal["form", "limit", "temperature", "length", "subject", ""]:
-        """What of the body the endpoint does not take, as far as it can be told."""
+        """The part of the request that the endpoint rejects, if it can be determined."""
         if self.status not in (400, 404, 415, 422, 501):
             return ""
         if self.code == "context_length_exceeded":
@@ -111,7 +111,7 @@ class Failure:
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """What to put right before any request can work; nothing where another request may."""
+        """The advice if no request can work until something is put right; empty if another request may work."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or its limit is reached"
         if self.code == "model_not_found":
@@ -152,7 +152,7 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that an endpoint wants to be left alone, None where it says nothing that can be understood.
+    """The seconds to wait before the next request, as the endpoint asks; None if it names none that can be parsed.
 
     A date counts from the answer's own `Date`, so that a clock that is wrong here does no harm.
     """

@@ -1,4 +1,4 @@
-"""What the HTTP libraries may log: nothing below WARNING, where headers stand, the key among them."""
+"""Log levels of the HTTP libraries: nothing below WARNING, where headers, including the key, are logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOGGERS = ("openai", "httpx2", "httpcore2")
 
 
 def silence() -> None:
-    """Let none of the libraries' loggers speak below WARNING: at DEBUG they print headers, the key among them."""
+    """Set the libraries' loggers to WARNING: at DEBUG they print headers, including the key."""
     known = logging.Logger.manager.loggerDict
     for name in [*_LOGGERS, *(one for one in list(known) if one.startswith(tuple(f"{top}." for top in _LOGGERS)))]:
         logger = logging.getLogger(name)

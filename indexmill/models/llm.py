@@ -1,4 +1,4 @@
-"""What a language model is asked and what it answers: plain data, and the protocol of a back-end.
+"""Requests to language models and their answers, as plain data, and the protocol of a back-end.
 
 A ``Request`` is one question; a ``Completion`` is the text of one answer and what it cost. Retries, quotas, validation
 and the ledger stand above a back-end, in the pipeline; a back-end sends one request once.
@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model sent back for one request, and the tokens that were billed.
+    """The answer of a model to one request, and the billed tokens.
 
     finish_reason: ``stop`` for a whole answer; ``length``, ``content_filter``, ``refusal`` and others for what is none.
     """
@@ -57,7 +57,7 @@ class LLM(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What shapes the answers beside the request, JSON-ready and free of secrets: model, parameters."""
+        """The inputs besides the request that shape the answers, JSON-ready and free of secrets: model, parameters."""
         ...
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
@@ -65,7 +65,7 @@ class LLM(Protocol):
         ...
 
     async def ready(self) -> None:
-        """Load what the first request needs, so that a request whose turn it is leaves at once."""
+        """Load the prerequisites of the first request, so that it can be sent without delay."""
         ...
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
@@ -102,7 +102,7 @@ class LlmWrapper(Generic[L]):
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """The key of the answer of a back-end with this fingerprint: a hash of all that shapes it."""
+    """The key of the answer of a back-end with this fingerprint: a hash of all its inputs."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,

@@ -1,4 +1,4 @@
-"""What a back-end raises when a language model does not answer.
+"""The errors that a back-end raises when a language model does not answer.
 
     LlmError                retry  billed
     ├── LlmUnreachable      yes    no where nothing was sent, else maybe
@@ -22,7 +22,7 @@ __all__ = ["LlmBusy", "LlmError", "LlmForbidden", "LlmRejected", "LlmUnreachable
 
 
 class LlmError(IndexmillError):
-    """A request that brought no answer; picklable.
+    """A request without a usable answer; picklable.
 
     retry: whether the same request may succeed later. retry_after: seconds after which the endpoint wants to be asked
     again, None where it said nothing. billed: whether the work is on the bill: ``no``, ``maybe``, or what was billed.
@@ -59,8 +59,8 @@ class LlmBusy(LlmError):
 class LlmRejected(LlmError):
     """This request will never work: 400, 413, 422 and the like.
 
-    of_prompt: whether it is known to be for the prompt's text, its length or its subject, and not for how it is asked.
-    filtered: whether for its subject.
+    of_prompt: true if the cause is known to be the prompt's text, length or subject, not the form of the request.
+    filtered: true if the cause is its subject.
     """
 
     of_prompt = False

@@ -1,10 +1,11 @@
 """The recogniser that asks a language model, with the rules of ZoomRAG (figure 6): names in a standard form.
 
-A document is asked about in pieces of whole paragraphs or sentences, so that mentions do not depend on where passages
-are cut. An answer names each entity in its standard form and lists how the text writes it. Only texts that stand there
-as words of their own become mentions: what a model makes up, and what a text talks it into, stays outside the index.
+Each request covers one piece of a document, cut between paragraphs or sentences, so that mentions do not depend on
+where passages are cut. An answer names each entity in its standard form and lists how the text writes it. Only texts
+that occur in the document as whole words become mentions: names that a model invents, or that a text talks it into,
+stay outside the index.
 
-``LlmRecogniser`` makes the requests and reads the answers; about documents it sends nothing itself.
+``LlmRecogniser`` builds the requests and reads the answers; it sends none of the requests about documents itself.
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ SCHEMA: Mapping[str, Any] = {
 }
 
 PIECE_BYTES = 3_584
-"""The most UTF-8 bytes of one piece: about 900 tokens of English, whose names fit an answer of 4,096."""
+"""The maximum size of a piece in UTF-8 bytes: about 900 tokens of English, whose names fit an answer of 4,096."""
 
 _TITLE = 200  # characters of a title that are sent
 _LEAST_OUTPUT, _MOST_OUTPUT = 256, 4_096  # tokens
 _MOST_TEXTS = 1_000  # of one answer: more than a piece has words in capitals
 _AT_ONCE = 16  # questions
-_AHEAD = 48  # characters after a cut, whose hash tells good cuts from better ones
-_VERSION = 1  # of what is made of an answer
+_AHEAD = 48  # characters after a cut, whose hash ranks equally good cuts
+_VERSION = 1  # of the conversion of answers to mentions
 
 
 class Piece(NamedTuple):
-    """A run of a document's characters that is asked about at once."""
+    """A range of a document's characters that one request covers."""
 
     start: int
     end: int
@@ -72,8 +73,8 @@ class Piece(NamedTuple):
 class LlmRecogniser:
     """Requests about documents, and mentions from their answers; picklable.
 
-    instructions: the prompt. prompt_version: names its text. llm: what else shapes the answers, such as the model's
-    name and its parameters, JSON-ready.
+    instructions: the prompt. prompt_version: identifies the prompt's text. llm: everything else that shapes the
+    answers, such as the model's name and parameters, JSON-ready.
     """
 
     instructions: str
@@ -82,7 +83,7 @@ class LlmRecogniser:
 
     @property
     def fingerprint(self) -> str:
-        """What determines the mentions, but for the model's own moods: see the ledger."""
+        """A key of all inputs that determine the mentions, apart from the model's randomness: see the ledger."""
         shaping = {
             "version": _VERSION,
             "llm": dict(self.llm),
@@ -94,19 +95,19 @@ class LlmRecogniser:
         return f"llm/{self.llm.get('model')}/{digest_of(canonical_json(shaping))[:32]}"
 
     def requests(self, title: str, text: str) -> list[tuple[Piece, Request]]:
-        """What to ask about a document; nothing where the text is blank."""
+        """The requests about a document; none if the text is blank."""
         shown = title.strip()[:_TITLE]
         return [(piece, self._request(shown, text[piece.start : piece.end])) for piece in pieces(text)]
 
     def mentions(
         self, title: str, text: str, answers: Iterable[tuple[Piece, Mapping[str, Any]]]
     ) -> tuple[list[Mention], Counter[str]]:
-        """The mentions of a document from the answers about its pieces, sorted as those of any recogniser.
+        """The mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
 
-        answers: each fits SCHEMA. The title as a whole is a mention, too. A mention is called by the standard name; one
-        that is written differently is, by the name as it is written, a second mention of the kind ``alias``, so that it
-        meets documents, and questions, that know no other; not one in lower case. Counts: ``names_grounded`` and
-        ``names_dropped``, the entities of which some text, or none, stands in the document; ``texts_dropped``.
+        answers: each fits SCHEMA. The whole title is a mention, too. A mention has the entity's standard name. If the
+        text writes the name differently, a second mention of the kind ``alias`` has the name as written, to match
+        documents and questions that use only that form; texts in lower case get no alias. Counts: ``names_grounded``
+        and ``names_dropped``, the entities with and without a text in the document; ``texts_dropped``.
         """
         counts: Counter[str] = Counter(names_grounded=0, names_dropped=0, texts_dropped=0)
         found: dict[tuple[Field, int, int, str], Kind] = {}
@@ -123,11 +124,11 @@ class LlmRecogniser:
         return [Mention(field, start, end, kind, name or None) for (field, start, end, name), kind in ordered], counts
 
     def question_names(self, questions: Sequence[str], llm: LLM) -> list[list[str]]:
-        """The names in some questions as a model tells them, for ``Snapshot.retrieve_batch(names=...)``.
+        """The names that a model finds in each question, for ``Snapshot.retrieve_batch(names=...)``.
 
-        Each is asked once, many at the same time; nothing is kept, and a budget is the caller's to mind. A question
-        without a good answer has no names: those that stand in it are found anyway. Raises LlmForbidden where the
-        endpoint refuses all.
+        Sends one request per question, many concurrently; answers are not cached, and the caller keeps to its budget. A
+        question without a usable answer has no names: retrieval finds those written in it anyway. Raises LlmForbidden
+        where the endpoint refuses all requests.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -169,15 +170,15 @@ _BREAKS = (
     re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]"),
     re.compile(r"\s+"),
 )
-"""Where a piece may end, the best first: after a paragraph, a line, a sentence, a word."""
+"""The places where a piece may end, best first: after a paragraph, a line, a sentence, a word."""
 
 
 def pieces(text: str) -> list[Piece]:
-    """A text in pieces of at most ``PIECE_BYTES``, together all of it but pieces that are blank.
+    """A text in pieces of at most ``PIECE_BYTES``; blank pieces are left out.
 
-    A piece that is not the last ends in the second half of what fits, after a paragraph if it can be. Which of several
-    is a matter of what follows it, and not of where the piece began: after a passage that is new, the cuts soon are
-    those of before, and the answers about the rest are known.
+    Every piece but the last ends in the second half of the bytes that fit, after a paragraph if possible. The choice
+    among several such ends depends on the text that follows, not on the start of the piece: after an inserted passage,
+    the cuts soon coincide with the previous ones, and the answers about the rest can be reused.
     """
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     sizes = 1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF)
@@ -209,7 +210,7 @@ def _cut(text: str, first: int, last: int) -> int:
 
 _QUALIFIED = re.compile(r"(.*\S)\s*\(([^()]+)\)")
 
-# What differs in writing alone between a text and its copy, each character by one character.
+# Characters that may differ between a text and its copy without a change of meaning, mapped one to one.
 _ALIKE = str.maketrans(
     dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000", " ")
     | {chr(code): " " for code in range(0x2000, 0x200B)}
@@ -226,7 +227,7 @@ _UNSPACED = re.compile(
 
 
 def _read(completion: Completion) -> Mapping[str, Any] | None:
-    """The answer in a completion; None where it is of no use."""
+    """The answer in a completion; None if it is unusable."""
     try:
         answer = strict_json(completion.text)
     except ValueError:
@@ -243,9 +244,9 @@ def _read(completion: Completion) -> Mapping[str, Any] | None:
 
 
 def standard_name(entity: str) -> str:
-    """The canonical name of a standard form; empty where nothing of a name is left.
+    """The canonical name of a standard form; empty if no name is left.
 
-    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` meets the documents that never
+    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` matches documents that never
     abbreviate it; any other qualifier is part of the name.
     """
     match = _QUALIFIED.fullmatch(entity.strip()) if len(entity) <= 1_000 else None
@@ -253,7 +254,7 @@ def standard_name(entity: str) -> str:
 
 
 def _abbreviates(short: str, name: str) -> bool:
-    """Whether a text is made of capitals that follow one another in a name, from its first letter on, "the" aside."""
+    """True if a text, mostly capitals, has letters of a name in order, from its first letter on; ignores "the"."""
     letters = [c for c in short if c.isalnum()]
     if len(letters) < 2 or " " in short.strip() or sum(c.isupper() for c in letters) * 2 < len(letters):
         return False
@@ -263,7 +264,7 @@ def _abbreviates(short: str, name: str) -> bool:
 
 
 def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
-    """The names by the texts that stand for them, as far as these occur: of two that claim a text, the first has it."""
+    """The names by the texts that stand for them and occur in title or text; the first entity to list a text wins."""
     where = (text.translate(_ALIKE), title.translate(_ALIKE))
     tried: dict[str, bool] = {}
 
@@ -288,7 +289,7 @@ def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str
 
 
 def place_of(form: str, text: str) -> tuple[int, int] | None:
-    """Where a form first stands in a text as words of its own; marks and spaces that look alike are alike."""
+    """The first occurrence of a form as whole words of a text; marks and spaces that look alike are equal."""
     plain = _plain(form)
     return next(_occurrences(plain, text.translate(_ALIKE)), None) if plain else None
 
@@ -298,7 +299,7 @@ def _plain(form: str) -> str:
 
 
 def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where a form stands in a text as words of its own."""
+    """Yield the occurrences of a form as whole words of a text."""
     start = text.find(form)
     while start >= 0:
         end = start + len(form)
@@ -308,7 +309,7 @@ def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _parted(text: str, at: int) -> bool:
-    """Whether a word may begin or end between two characters."""
+    """True if a word may begin or end between two characters."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -320,7 +321,7 @@ def _parted(text: str, at: int) -> bool:
 
 
 def _is_mark(char: str) -> bool:
-    """Whether a character is written into the one before it."""
+    """True if a character combines with the one before it."""
     return not char.isascii() and unicodedata.category(char)[0] == "M"
 
 
@@ -344,7 +345,7 @@ def _place(
         reach = end
         written = (field, start + offset, end + offset, "")
         name = named[form]
-        if written in found:  # the title as a whole: it is about the entity under both names
+        if written in found:  # the whole title: it names the entity under both names
             if canonical_name(text[start:end]) != name:
                 found[(*written[:3], name)] = "title"
         elif canonical_name(text[start:end]) == name:
@@ -356,5 +357,5 @@ def _place(
 
 
 def _looks_like_a_name(surface: str) -> bool:
-    """Whether a text may name its entity elsewhere: not a description ("the company"), which is in lower case."""
+    """True if a text may name its entity elsewhere: not a description ("the company"), which is in lower case."""
     return surface != surface.lower() or surface == surface.upper()

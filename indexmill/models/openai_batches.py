@@ -1,6 +1,6 @@
-"""The Batch API of an endpoint of OpenAI's protocol: files of questions that are answered within a day.
+"""The Batch API of an endpoint of OpenAI's protocol: files of requests that are answered within a day.
 
-Each method is one call, or one listing, and is tried once; the errors are those of ``indexmill.models.llm_errors``.
+Each method makes one call, or one listing, without retries; the errors are those of ``indexmill.models.llm_errors``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["CHAT", "LARGEST_BYTES", "LARGEST_QUESTIONS", "NotStarted", "OpenAiBatches", "Shown"]
 
 CHAT: Final = "/v1/chat/completions"
-"""What each line of a file asks, as the protocol wants it, whatever the base URL is."""
+"""The endpoint path that the protocol requires for a batch, whatever the base URL is."""
 
 LARGEST_QUESTIONS, LARGEST_BYTES = 50_000, 200_000_000
-"""The protocol's limits of a file."""
+"""The protocol's limits for one file."""
 
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 _MARK = "indexmill"
 _LACKING = frozenset({404, 405, 501})
 _PAGE = 100
 _LONG = 900.0
-"""Seconds that a file may take on its way."""
+"""The timeout of transfers and listings, in seconds."""
 
 _T = TypeVar("_T")
 _Send = Callable[["openai.AsyncOpenAI"], Awaitable[_T]]
@@ -46,7 +46,7 @@ class NotStarted(LlmBusy):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A batch as the endpoint shows it. codes: those of its errors, whose words may repeat what was asked."""
+    """A batch as the endpoint shows it. codes: its error codes; the error messages may repeat the prompt."""
 
     batch_id: str
     status: str
@@ -57,7 +57,7 @@ class Shown:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more becomes of it."""
+        """True if the batch has ended."""
         return self.status in _ENDED
 
 
@@ -93,7 +93,7 @@ class OpenAiBatches:
     def start(self, file_id: str, mark: str) -> str:
         """Start the batch of a file, marked with an id of ours; returns the endpoint's id.
 
-        NotStarted and LlmRejected mean that there is none. Where anything else is raised there may be one.
+        After NotStarted or LlmRejected there is no batch; after any other error there may be one.
         """
 
         async def send(client: openai.AsyncOpenAI) -> str:
@@ -118,7 +118,7 @@ class OpenAiBatches:
         return self._call(send, seconds=_LONG)
 
     def retrieve(self, batch_id: str) -> Shown | None:
-        """How a batch stands; None where the endpoint knows of none."""
+        """The state of a batch; None if the endpoint does not know it."""
 
         async def send(client: openai.AsyncOpenAI) -> Shown:
             return _shown(await client.batches.retrieve(batch_id))
@@ -126,7 +126,7 @@ class OpenAiBatches:
         return self._call(_or_none(send))
 
     def cancel(self, batch_id: str) -> Shown | None:
-        """Ask for the end of a batch, which then has the answers so far; None where the endpoint knows of none."""
+        """Cancel a batch, which keeps the answers so far; returns its state, None if the endpoint does not know it."""
 
         async def send(client: openai.AsyncOpenAI) -> Shown:
             return _shown(await client.batches.cancel(batch_id))
@@ -134,9 +134,9 @@ class OpenAiBatches:
         return self._call(_or_none(send))
 
     def download(self, file_id: str, path: Path, most: int) -> bool:
-        """Write a file of answers to a path; False where the endpoint has no such file.
+        """Write a file of answers to a path; returns False if the endpoint has no such file.
 
-        Raises LlmUnusable where it has more than `most` bytes; the first of them are at the path then.
+        Raises LlmUnusable if it has more than `most` bytes; the path then has the first `most`.
         """
 
         async def send(client: openai.AsyncOpenAI) -> bool:
@@ -155,7 +155,7 @@ class OpenAiBatches:
         return self._call(_or_none(send), seconds=_LONG) or False
 
     def delete(self, file_id: str) -> None:
-        """Delete a file; nothing happens where it is gone."""
+        """Delete a file, if it still exists."""
 
         async def send(client: openai.AsyncOpenAI) -> None:
             await client.files.delete(file_id)
@@ -167,7 +167,7 @@ class OpenAiBatches:
         return asyncio.run(patient.call(self._read(send)))
 
     def _read(self, send: _Send[_T]) -> _Send[_T]:
-        """A call that says so where what comes, with a status of success, is none of the protocol."""
+        """A call that raises LlmUnreachable for a successful response that does not follow the protocol."""
 
         async def read(client: openai.AsyncOpenAI) -> _T:
             try:
@@ -179,7 +179,7 @@ class OpenAiBatches:
         return read
 
     def _there(self, send: _Send[_T]) -> _Send[_T]:
-        """A call whose refusals say what they mean for batches."""
+        """A call whose status errors are raised as LlmErrors that say what they mean for batches."""
 
         async def sent(client: openai.AsyncOpenAI) -> _T:
             import openai
@@ -205,7 +205,7 @@ class OpenAiBatches:
 
 
 def _or_none(send: _Send[_T]) -> _Send[_T | None]:
-    """A call that returns None where the endpoint says that there is no such thing, or that it has none such at all."""
+    """A call that returns None if the endpoint lacks the object, or does not support the operation."""
 
     async def sent(client: openai.AsyncOpenAI) -> _T | None:
         import openai

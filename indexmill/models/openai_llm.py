@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 __all__ = ["LlmOptions", "OpenAiLlm", "open_llm"]
 
 _NO_KEY = "none"
-"""What the library is given for a key, which it insists on; the key is put into each request when it leaves."""
+"""The placeholder for the key that the library requires; the real key is added to each request when it is sent."""
 
 OPENAI = "https://api.openai.com/v1"
 
 _EXTRACTIVE = "set llm.backend to extractive"
 
 _NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
-"""Hosts whose newer models know no `max_tokens`."""
+"""Hosts whose newer models do not accept `max_tokens`."""
 
 _T = TypeVar("_T")
 
 _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 4.0
-"""A connection unused for longer is not used again: vLLM's server, among others, closes it after five seconds."""
+"""Connections idle for longer are not reused: some servers, such as vLLM's, close them after five seconds."""
 
 _taken: dict[tuple[str, str, str], Shape] = {}
-"""The shape that worked in this process, by endpoint, model and schema."""
+"""The shape that last worked in this process, by endpoint, model and schema."""
 
 
 class LlmOptions(Protocol):
-    """The settings of a language model, as the section `llm` of the configuration has them."""
+    """The settings of a language model, as in the section `llm` of the configuration."""
 
     @property
     def backend(self) -> str: ...
@@ -87,8 +87,8 @@ class LlmOptions(Protocol):
 def open_llm(options: LlmOptions) -> OpenAiLlm:
     """The language model of some settings.
 
-    Nothing is looked up before the first request: where the ledger has all answers, neither the package openai nor a
-    key is needed. ``check`` looks now. Raises ConfigurationError for settings that cannot work.
+    Nothing is looked up before the first request: if the ledger has all answers, neither the package openai nor a key
+    is needed. ``check`` looks both up at once. Raises ConfigurationError for settings that cannot work.
     """
     if options.backend != "openai" or options.model is None:
         raise ConfigurationError("llm.backend is not openai, or llm.model is missing: there is no model to ask")
@@ -113,8 +113,8 @@ def open_llm(options: LlmOptions) -> OpenAiLlm:
 class OpenAiLlm:
     """A model behind an endpoint of OpenAI's protocol. Picklable; a copy opens connections of its own.
 
-    Connections belong to the event loop in which a request is made, and are closed when that loop ends, as
-    ``asyncio.run`` ends it. timeout_seconds: for the whole of one call.
+    Connections belong to the event loop of the request and are closed when ``asyncio.run`` ends that loop.
+    timeout_seconds: the limit of a whole call.
     """
 
     model: str
@@ -128,7 +128,7 @@ class OpenAiLlm:
     _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Open] = field(
         default_factory=weakref.WeakKeyDictionary, init=False, compare=False
     )
-    """By event loop, a client and the generator that closes it."""
+    """The client of each event loop, and the generator that closes it."""
 
     def __repr__(self) -> str:
         return f"OpenAiLlm({self.model!r} at {self.where})"
@@ -144,22 +144,23 @@ class OpenAiLlm:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The model and its parameters; not where it is asked, nor in what shape."""
+        """The model and its parameters, without the endpoint and the shape of requests."""
         return {"backend": "openai", "model": self.model, "temperature": self.temperature}
 
     def check(self) -> None:
-        """Look at what the model needs on this machine, without asking it.
+        """Check the model's prerequisites on this machine, without a request.
 
         Raises ModelUnavailable where the package openai is not installed, LlmForbidden where there is no key,
         ConfigurationError where the certificates or the token provider are not there.
         """
         if importlib.util.find_spec("openai") is None:
             raise not_installed("a language model", "openai", instead=_EXTRACTIVE)
-        self._trusted()
+        if self.ca_file is not None:
+            _trusted(self.ca_file)
         self.keys.check()
 
     def cautions(self) -> list[str]:
-        """What people should know before the model is asked: what is missing here, what is unwise about the key."""
+        """Warnings before the model is called: things missing here, and risks of the key's handling."""
         missing = []
         try:
             self.check()
@@ -168,18 +169,18 @@ class OpenAiLlm:
         return missing + self.keys.cautions(self.base_url)
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """At least the tokens that sending the request is billed for: its bytes, and room for the model's template."""
+        """An upper bound of the billed input tokens: the request's bytes, and room for the model's template."""
         return input_bound(request, correction)
 
     async def ready(self) -> None:
-        """Load the library and open a client: that takes a second or more. Connects to nothing.
+        """Load the library and open a client, which takes a second or more. Does not connect.
 
         Raises ModelUnavailable and ConfigurationError as ``check`` does.
         """
         await self._client()
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """Send the request once; where the endpoint lacks the form asked for, again in the next one.
+        """Send the request once; if the endpoint lacks its response format, send it again with the next one.
 
         Raises the errors of ``indexmill.models.llm_errors``.
         """
@@ -190,15 +191,15 @@ class OpenAiLlm:
         return answered
 
     def body(self, request: Request, correction: tuple[str, str] | None = None) -> dict[str, Any]:
-        """The body that ``complete`` sends: in the shape that the endpoint last took, else the tightest."""
+        """The body that ``complete`` sends: in the shape that the endpoint last accepted, else the strictest."""
         return chat_body(request, self._shapes(request)[0], self.model, self.temperature, correction)
 
     def completion(self, request: Request, body: Mapping[str, Any]) -> Completion:
-        """The answer in the body of a chat completion; raises LlmUnreachable where it is none."""
+        """The answer in the body of a chat completion; raises LlmUnreachable for any other body."""
         return completion_of(request, body, self.model, self.input_tokens(request))
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
-        """What `send` brings from the endpoint, within the timeout; raises LlmError in the place of the library's."""
+        """The result of `send`, within the timeout; raises LlmError in place of the library's errors."""
         came = await self._attempt(send)
         del send
         if isinstance(came, Failure):
@@ -249,7 +250,7 @@ class OpenAiLlm:
             return none.with_traceback(None)
 
     async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | Failure | IndexmillError:
-        """What `send` brings, or what went wrong, as a value: an exception raised from here would carry the prompt."""
+        """The result of `send`, or the error as a value: an exception raised from here would carry the prompt."""
         openai = _openai()
         import httpx2
 
@@ -278,7 +279,7 @@ class OpenAiLlm:
         )
 
     def _shapes(self, request: Request) -> list[Shape]:
-        """The shapes to try, beginning with the one that worked before."""
+        """The shapes to try, starting with the one that last worked."""
         taken = _taken.get(self._memory(request))
         limit: Limit = "max_completion_tokens" if self.where.endswith(_NEW_LIMIT) else "max_tokens"
         known = list(shapes(self.structured, request.schema, taken.limit if taken else limit))
@@ -303,7 +304,7 @@ class OpenAiLlm:
 
         try:
             http = BoundedClient(
-                verify=self._trusted(),
+                verify=_trusted(self.ca_file),
                 proxy=self.proxy,
                 timeout=httpx2.Timeout(self.timeout_seconds, connect=min(_CONNECT_SECONDS, self.timeout_seconds)),
                 limits=httpx2.Limits(
@@ -323,21 +324,31 @@ class OpenAiLlm:
             self._clients.pop(asyncio.get_running_loop(), None)
 
     async def _authorise(self, request: httpx2.Request) -> None:
-        """Put the key of this moment into a request that is about to be sent."""
+        """Add the current key to a request that is about to be sent."""
         key = await self.keys.key()
         if key is not None:
             request.headers["Authorization"] = f"Bearer {key}"
         elif request.headers.get("Authorization") == f"Bearer {_NO_KEY}":  # and not the user in base_url
             del request.headers["Authorization"]
 
-    def _trusted(self) -> ssl.SSLContext | bool:
-        if self.ca_file is None:
-            return True
-        try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            why = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
-            raise ConfigurationError(f"llm.ca_file: {self.ca_file} {why}: expected certificates in PEM") from None
+
+@functools.cache
+def _system_certificates() -> ssl.SSLContext:
+    """A context that trusts the system's certificates; cached, because loading them takes longer than a request."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+    """A context that trusts the certificates of a file as it is now, or the system's."""
+    if ca_file is None:
+        return _system_certificates()
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        why = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigurationError(f"llm.ca_file: {ca_file} {why}: expected certificates in PEM") from None
 
 
 async def _sent(body: Mapping[str, Any], client: openai.AsyncOpenAI) -> bytes:

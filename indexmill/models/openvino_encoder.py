@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ENCODER_FILES", "OpenVINOEmbedder", "import_openvino"]
 
 ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json")
-"""What an encoder consists of: the graph, its constants, the tokenizer, and the settings (canonical JSON)."""
+"""The files of an encoder: the graph, its constants, the tokenizer, and the settings (canonical JSON)."""
 
 
 def import_openvino() -> Any:
@@ -54,7 +54,7 @@ def import_openvino() -> Any:
 
 
 class _Runtime(NamedTuple):
-    """A graph compiled in this process. free: the requests that are at no pass; each holds one at a time."""
+    """A graph compiled in this process. free: the idle inference requests; each runs one pass at a time."""
 
     graph: Any
     requests: list[Any]
@@ -146,7 +146,7 @@ class OpenVINOEmbedder(TokenEncoder):
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
-        """What shapes the numbers. The first access runs the self-test."""
+        """The inputs that determine the vectors. The first access runs the self-test."""
         import tokenizers  # an optional library
 
         precision = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
@@ -184,7 +184,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return hidden
 
     def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
-        """As many passes in flight as there are streams, fewer where other threads have some."""
+        """Keep as many passes in flight as there are streams, fewer if other threads use some."""
         if self._streams == 1:
             yield from map(self._hidden, passes)
             return

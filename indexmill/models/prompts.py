@@ -1,6 +1,6 @@
 """The prompts that models are sent: files, each versioned by its text.
 
-Of corpus text there is none in a prompt. A folder (`llm.prompts`) may hold files that replace ours, one by one.
+Prompts contain no corpus text. A folder (`llm.prompts`) may hold files that replace ours, one by one.
 """
 
 from __future__ import annotations

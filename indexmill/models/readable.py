@@ -1,6 +1,6 @@
 """The value in a language model's answer: whole, and JSON, or of no use.
 
-What is wrong is said in words of ours: nothing of an answer, and so nothing of the corpus, is in a `BadAnswer`.
+The reasons are fixed texts: a `BadAnswer` contains nothing of an answer, and so nothing of the corpus.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class BadAnswer(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether a filter, or the model, has refused the text: asked again, it is refused and billed again."""
+        """True if a filter, or the model, has refused the text: asked again, it is refused and billed again."""
         return self.reason in _ENDINGS.values()
 
     @property
     def advice(self) -> str:
-        """What the model is told that is to mend it."""
+        """The advice to the model that is asked to repair it."""
         return _ADVICE.get(self.reason, f"{self.reason}.")
 
 
@@ -76,7 +76,7 @@ def _fenced(text: str) -> Any:
 
 
 def _fences(text: str) -> Iterator[str]:
-    """What stands in each fence of a text."""
+    """The content of each fence of a text."""
     at = 0
     while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
         yield text[opening.end() : closing.start()].rstrip(" \t").removesuffix("\n")

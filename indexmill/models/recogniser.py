@@ -3,7 +3,7 @@
 ``RulesRecogniser`` needs no model: entities of a proper text are written in a regular way (capitals, quotation marks,
 digits, identifiers), and a handful of compiled patterns find them at more than ten times the speed of a statistical
 tagger. ``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double of
-the tests. All are pure functions of one document, so that mentions can be kept under the document's digest.
+the tests. All are pure functions of one document, so that mentions can be cached under the document's digest.
 ``question_runs`` is the counterpart for questions.
 """
 
@@ -46,10 +46,10 @@ Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "dat
 class Mention:
     """One span that names an entity.
 
-    ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for what the
-    whole document is about, ``subject`` for what its text is about from there to the next one (``subjects``; an empty
-    span, with a name), ``name`` for a proper name, ``alias`` for the way in which a name with a standard form is
-    written, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for
+    ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for the
+    subject of the whole document, ``subject`` for the subject of its text from there to the next one (``subjects``; an
+    empty span, with a name), ``name`` for a proper name, ``alias`` for the written form of a name that has a standard
+    form, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for
     a quoted title, ``code`` for an identifier or file name, ``date`` and ``number`` for the rest. Mentions may overlap.
     ``name`` is the canonical name of the entity; None for that of the span's own text.
     """
@@ -66,7 +66,7 @@ class Recogniser(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """What determines the output: name, version, and digest of whatever model stands behind it."""
+        """The inputs that determine the output: name, version, and digest of the underlying model."""
         ...
 
     def recognise(self, title: str, text: str) -> list[Mention]:
@@ -107,7 +107,7 @@ _NAME = re.compile(
 )
 _WORD = re.compile(r"\S+")
 
-# Capitalised only because they open a sentence; never a name on their own, never the first word of one there.
+# Words capitalised only because they open a sentence: never a name there, nor the first word of one.
 _OPENERS = frozenset(
     """
     a about above according across actually additionally after afterwards again against all almost along already
@@ -267,12 +267,12 @@ class RulesRecogniser:
 
 
 def title_mentions(title: str) -> list[Mention]:
-    """The title as a whole and without its qualifier, as mentions: for recognisers that find nothing like it."""
+    """The mentions of the whole title and of the title without its qualifier, for recognisers that find neither."""
     return [Mention("title", start, end, kind) for start, end, kind in _title_spans(title) if kind == "title"]
 
 
 def names_nothing(text: str) -> bool:
-    """Whether a text is made of function words alone, however it is written, but for acronyms."""
+    """True if a text consists of function words in any casing; false for acronyms."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
     return not acronym and all(word in _FUNCTION_WORDS for word in words)
@@ -294,7 +294,7 @@ def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
 
 
 def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
-    """Yield the spans of a running text; the earlier kind counts where one span is found twice."""
+    """Yield the spans of a running text; if a span is found twice, its first kind counts."""
     masked = _mask(text)
     taken: list[tuple[int, int]] = []
     if not _QUOTING.isdisjoint(masked):
@@ -360,7 +360,7 @@ def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
 def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
     """Yield the names in a run of capitalised words, and whether each opens a sentence.
 
-    What only opens a sentence is taken off, and the run is cut where a new sentence begins.
+    Strips words that are capitalised only because they open a sentence, and cuts the run where a new sentence begins.
     """
     for word in _WORD.finditer(text, start, end):
         if word[0] in _BREAKERS and word.start() > start and text[word.start() - 2] == ".":
@@ -432,7 +432,7 @@ def _looks_like_a_title(quoted: str) -> bool:
 
 
 def _mask(text: str) -> str:
-    """Blank what holds no names, keeping every offset; the identifiers of a code fence stay."""
+    """Blank the parts that contain no names, without changing offsets; identifiers in code fences stay."""
     for sign, pattern in _MASKED:
         if sign in text:
             text = pattern.sub(_identifiers if sign == "```" else _blank, text)
@@ -459,7 +459,7 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 class _Cover:
-    """Spans, asked whether one of them holds another."""
+    """A set of spans that tells if one of them contains a given span."""
 
     def __init__(self, spans: list[tuple[int, int]]) -> None:
         self._starts: list[int] = []
@@ -482,12 +482,11 @@ _LONGEST_NAME = 12  # words
 def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     """Return every run of words of a question that may name an entity, the longest first, then from left to right.
 
-    Each is (canonical name, start, end, capital); start and end count canonical words. ``capital`` says that a word
-    which is no function word is written with a capital or a digit, or stands in quotation marks, where a sentence alone
-    would not ask for it.
+    Each is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is true if a
+    word other than a function word is written with a capital or a leading digit, unless it only opens the sentence.
 
     A question is matched against the names that the corpus has: people write questions in any casing (``Lothair Ii's
-    mother``, ``God'S Gift To Women``), and what is a name and what is not stands in the corpus, not in the question.
+    mother``, ``God'S Gift To Women``), so the corpus, not the question, decides which words are a name.
     """
     words = canonical_words(question)
     shown: set[str] = set()
@@ -508,7 +507,7 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
 
 
 def question_names(question: str) -> list[str]:
-    """Return the canonical names that the rules recognise in a question, in its order, known to the corpus or not."""
+    """Return the canonical names that the rules recognise in a question, in order, known to the corpus or not."""
     names = (
         canonical_name(question[mention.start : mention.end])
         for mention in RulesRecogniser().recognise("", question)
@@ -523,7 +522,7 @@ def question_names(question: str) -> list[str]:
 class SpacyRecogniser:
     """The entities of an installed spaCy pipeline, by name or path.
 
-    The fingerprint covers the installed spaCy and the bytes of the pipeline, not where it lies. Raises
+    The fingerprint covers the installed spaCy and the bytes of the pipeline, not its path. Raises
     ``ModelUnavailable`` where spaCy or the pipeline is not installed.
     """
 
@@ -564,7 +563,7 @@ class SpacyRecogniser:
 
 
 def _digest_of_folder(folder: Path) -> str:
-    """SHA-256 over the names and bytes of a folder's files: the same wherever the folder lies."""
+    """SHA-256 over the relative paths and bytes of a folder's files, independent of the folder's location."""
     hashed = hashlib.sha256()
     files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
     for name, path in files:

@@ -2,8 +2,8 @@
 
     POST {url}   {"model", "query", "documents": [...], "top_n"}   ->   {"results": [{"index", "relevance_score"}]}
 
-Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``: an endpoint that says that
-it cannot read the request (422) is asked so, and from then on first. Errors are those of a language model
+Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``: if an endpoint cannot read
+the request (422), it is sent in this form, which is then tried first. Errors are those of a language model
 (``indexmill.models.llm_errors``), and never repeat what the endpoint wrote.
 """
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 __all__ = ["RerankEndpoint"]
 
 _ATTEMPTS = 4
-_FIRST_WAIT = 0.5  # seconds before the first retry where the endpoint names none; twice as long before each further one
-_MOST = 1000  # documents of one request: the most that Cohere takes
+_FIRST_WAIT = 0.5  # seconds before the first retry if the endpoint names none; doubled before each further one
+_MOST = 1000  # documents of one request: Cohere's limit
 
 
 class RerankEndpoint:
-    """A reranker that is asked over HTTP; needs ``indexmill[answer]``, which brings the HTTP library.
+    """A reranker behind an HTTP endpoint; needs ``indexmill[answer]``, which installs the HTTP library.
 
-    Thread-safe. The question and the texts are sent to it.
+    Thread-safe. The question and the texts are sent to the endpoint.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class RerankEndpoint:
         deadline_seconds: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Check the settings; asks nothing, and looks up no key.
+        """Check the settings, without a request or a look-up of the key.
 
         url: of the service, such as http://localhost:8000/v1/rerank, or of the host or version before ``/rerank``.
-        model: its name there; None where the endpoint has one. deadline_seconds: after which no call is tried again.
-        Raises ConfigurationError for a URL that is none.
+        model: its name there; None sends no name. deadline_seconds: no retry starts after it.
+        Raises ConfigurationError for an invalid URL.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -87,11 +87,11 @@ class RerankEndpoint:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """See ``Reranker``; not where it is asked."""
+        """See ``Reranker``; without the URL."""
         return {"backend": "endpoint", "model": self.model}
 
     def cautions(self) -> list[str]:
-        """What people should know before texts and key are sent."""
+        """Warnings about sending the texts and the key."""
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -107,13 +107,13 @@ class RerankEndpoint:
             client.close()
 
     def after_fork(self) -> None:
-        """Open connections of the child's own: those at hand are the parent's, whose answers it would take."""
+        """Drop the parent's connections, whose answers the child would take; the child opens its own."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._opened = None
 
     def _asked(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The scores of some texts, asked for again while that may help."""
+        """The scores of some texts, with retries."""
         ends = time.monotonic() + self._deadline
         for attempt in itertools.count(1):
             field, other = self._fields
@@ -136,7 +136,7 @@ class RerankEndpoint:
         raise AssertionError("unreachable")
 
     def _attempt(self, question: str, texts: Sequence[str], field: str) -> npt.NDArray[np.float64] | Failure | LlmError:
-        """The scores, or what went wrong, as a value: an exception raised from here would carry the texts."""
+        """The scores, or the error as a value: an exception raised from here would carry the texts."""
         client = self._client()
         import httpx2
 
@@ -178,13 +178,13 @@ class RerankEndpoint:
 
 
 def _rest(path: str) -> str:
-    """What is missing of the service's path: the version, unless the URL ends with one, and its name."""
+    """The missing end of the service's path: its version, unless the URL ends with one, and its name."""
     last = path.rstrip("/").rpartition("/")[2]
     return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
 
 
 def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] | LlmError:
-    """The scores in an answer by the place of their text, or that there are none."""
+    """The scores in an answer, in the order of the texts, or an error if it is not usable."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What orders the hits of a question anew: a model that reads the question and a text together.
+"""Rerankers of a question's hits: models that read the question and a text together.
 
 A retrieval compares vectors that were made apart; a reranker reads both at once, which takes a pass of a model for each
 text and is therefore for the first hits alone (``indexmill.retrieve.rerank``).
@@ -28,7 +28,7 @@ __all__ = ["CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
 Scores = npt.NDArray[np.float64]
 
 BATCH = 32
-"""Most texts of one pass."""
+"""The maximum texts of one pass."""
 
 
 class Reranker(Protocol):
@@ -36,11 +36,11 @@ class Reranker(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What shapes the scores, JSON-ready and free of secrets."""
+        """The inputs that determine the scores, JSON-ready and free of secrets."""
         ...
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """How well each text answers the question, higher is better: ``(n_texts,)``, finite.
+        """The score of each text as an answer to the question, higher is better: ``(n_texts,)``, finite.
 
         The scores depend on this question and these texts alone.
         """

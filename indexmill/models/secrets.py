@@ -1,7 +1,7 @@
-"""Where the key of a language model comes from, and how it is kept out of everything that is written.
+"""The source of a language model's key, and its redaction from everything that is written.
 
-A key is looked up whenever one is needed and kept nowhere but in the memory of ``redacted``, so that a renewed file or
-a short-lived token is used as soon as it is there.
+A key is looked up for each use and cached only for ``redacted``, so that a renewed file or a short-lived token takes
+effect at once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from indexmill.models.llm_errors import LlmForbidden
 __all__ = ["RERANK_KEY_ENV", "KeySource", "redacted"]
 
 RERANK_KEY_ENV = "INDEXMILL_RERANK_API_KEY"
-"""The environment variable that holds the key of a reranker behind an endpoint, if it wants one."""
+"""The environment variable with the key of a reranker behind an endpoint, if it requires one."""
 
 HIDDEN = "***"
 
 _SHORTEST = 8
-"""Characters below which a key is no secret: endpoints that need none are given words such as `none`."""
+"""The least length of a secret key: endpoints that need no key get words such as `none`."""
 
 _seen: set[str] = set()
 """Keys that this process has looked up."""
 
 _calling = Lock()
-"""Providers are called one at a time: what they keep of a token need not be safe to share."""
+"""Serialises calls to providers, whose token caches need not be thread-safe."""
 
 _SHAPES = (
     re.compile(r"(?<=://)[^\s/@]+(?=@)"),  # user and password in a URL
@@ -48,7 +48,7 @@ _SHAPES = (
 
 
 def redacted(text: str) -> str:
-    """The text without the keys that this process knows, and without what is written like a secret."""
+    """The text without the keys that this process knows, and without strings that look like secrets."""
     for key in sorted(_seen, key=len, reverse=True):
         text = text.replace(key, HIDDEN).replace(quote(key, safe=""), HIDDEN)
     for shape in _SHAPES:
@@ -58,11 +58,11 @@ def redacted(text: str) -> str:
 
 @dataclass(frozen=True)
 class KeySource:
-    """The one place that a key comes from: a token provider, else a file, else an environment variable.
+    """The source of a key: a token provider, else a file, else an environment variable.
 
     provider: ``module:function``, a function without arguments that returns a key, or a coroutine of one. required:
-    whether a missing environment variable is an error; an endpoint of one's own may ask for no key. setting: what names
-    the variable.
+    true if a missing environment variable is an error; a self-hosted endpoint may need no key. setting: the setting
+    that names the variable.
     """
 
     env: str = "OPENAI_API_KEY"
@@ -81,9 +81,9 @@ class KeySource:
         return f"the environment variable {_shown(self.env)} ({self.setting})"
 
     def check(self) -> bool:
-        """Whether there is a key, or a provider to call; calls no provider.
+        """True if there is a key, or a provider to call; calls no provider.
 
-        Raises LlmForbidden where there should be one, ConfigurationError where the provider cannot be imported.
+        Raises LlmForbidden if a required key is missing, ConfigurationError if the provider cannot be imported.
         """
         if self.provider is not None:
             _function(self.provider)
@@ -91,19 +91,19 @@ class KeySource:
         return self._read() is not None
 
     async def key(self) -> str | None:
-        """The key as of now; None where there is none and none is needed. Raises as ``check``."""
+        """The current key; None if there is none and none is required. Raises as ``check``."""
         held = self._read() if self.provider is None else await self._provided(self.provider)
         return None if held is None else held.text
 
     def read(self) -> str | None:
-        """The key of a source that is no provider, as of now; None as for ``key``. Raises as ``check``."""
+        """The current key of a file or environment variable; None as for ``key``. Raises as ``check``."""
         held = self._read()
         return None if held is None else held.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """What is unwise about the key's place or way: a file that others may read, a connection without encryption.
+        """Warnings about the key: a file that others may read, a connection without encryption.
 
-        setting: what names the endpoint.
+        setting: the setting that names the endpoint.
         """
         found = []
         if self.provider is None and self.file is not None:
@@ -142,7 +142,7 @@ class KeySource:
         return self._usable(held)
 
     def _usable(self, held: _Held) -> _Held:
-        """The key, which has to fit into a header."""
+        """The key, if it fits into a header; remembered for redaction. Raises LlmForbidden otherwise."""
         if not re.fullmatch(r"[!-~]+", held.text):
             what = "holds more than a key: it has to be one word of ASCII" if held.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")
@@ -152,7 +152,7 @@ class KeySource:
 
 
 class _Held:
-    """A key without what surrounds it, in a form that shows in no traceback's locals."""
+    """A key, stripped of white space, whose ``repr`` hides it from the locals of a traceback."""
 
     __slots__ = ("text",)
 
@@ -164,7 +164,7 @@ class _Held:
 
 
 async def _called(function: Callable[[], Any]) -> _Held | str:
-    """What a provider returns, or what is wrong with it. One that never returns holds up nobody's end."""
+    """The key from a provider, or its fault as a text. A provider that never returns does not delay exit."""
     import asyncio
 
     came: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -188,7 +188,7 @@ async def _called(function: Callable[[], Any]) -> _Held | str:
 
 
 def _shown(env: str) -> str:
-    """The variable's name, unless it looks as if somebody had written the key itself there."""
+    """The variable's name, hidden if it may be the key itself, written there by mistake."""
     return env if re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", env) else HIDDEN
 
 

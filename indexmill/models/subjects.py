@@ -1,8 +1,8 @@
-"""What a text is about: the subject of each of its paragraphs, as its first sentence says.
+"""The subjects of a text: the subject of each paragraph, taken from its first sentence.
 
 "The Trail is a 1923 film ..." opens a paragraph about "The Trail", and the sentences after it, that say "it" and "the
-film", are about it too. So a paragraph's subject stands for it as a document's title does for the document, where
-titles tell nothing: a pure function of one document.
+film", are about it too. So where titles say nothing, a paragraph's subject serves it as a title serves a document. All
+results are pure functions of one document.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ _RANK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a text is about from ``start`` to the next subject: its names, each as written and canonical."""
+    """The subject of a text from ``start`` to the next subject: its names, each as written and canonical."""
 
     start: int
     names: tuple[tuple[str, str], ...]
 
 
 class About(NamedTuple):
-    """What a document is about: whether its title says so, and what its text says, in the order of the text."""
+    """The subjects of a document. titled: true if its title names one. subjects: those in its text, in text order."""
 
     titled: bool
     subjects: tuple[Subject, ...]
 
 
 def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
-    """What a document is about. mentions: of title and text, in any order.
+    """The subjects of a document. mentions: of title and text, in any order.
 
-    A title says what the text is about where the text speaks of it: most words of the title stand in the text, or one
-    of them in a name there. "Report 12" says nothing; the paragraphs of the text then stand for themselves. Of a text
-    that has a title to it, the subject of the first paragraph says how else the same thing is called.
+    A title names the subject if the text mentions it: most words of the title occur in the text, or one of them in a
+    name there. "Report 12" names none; the subjects are then those of the paragraphs. If the title names the subject,
+    the first paragraph's subject contributes its other names.
     """
     told = sorted((m for m in mentions if m.field == "text" and m.kind in _NAMED), key=lambda m: (m.start, -m.end))
     found = _of_paragraphs(text, told)
@@ -89,7 +89,7 @@ def _words(text: str) -> list[str]:
 
 
 def _tells(words: set[str], text: str, told: Sequence[Mention]) -> bool:
-    """Whether a text speaks of what these words name."""
+    """True if a text mentions the subject that these words name."""
     if 2 * len(words.intersection(canonical_words(text))) > len(words):
         return True
     letters = {word for word in words if not word.isdigit()}
@@ -97,9 +97,9 @@ def _tells(words: set[str], text: str, told: Sequence[Mention]) -> bool:
 
 
 def _of_paragraphs(text: str, told: Sequence[Mention]) -> list[Subject]:
-    """The subjects of a text's paragraphs, in their order, by their first sentences.
+    """The subjects of a text's paragraphs, in order, from their first sentences.
 
-    One that opens with a pronoun, or with "the company", goes on about the subject before it.
+    A paragraph that opens with a pronoun, or with "the company", continues the subject before it.
     """
     starts = [mention.start for mention in told]
     found: list[Subject] = []
@@ -118,7 +118,7 @@ def _of_paragraphs(text: str, told: Sequence[Mention]) -> list[Subject]:
 
 
 def _subject(text: str, start: int, stop: int, told: Sequence[Mention], opens: bool) -> list[str]:
-    """The names of the subject of a sentence, the first as it is written."""
+    """The names of a sentence's subject as written, the main one first."""
     match = _ARTICLE.match(text, start, stop)
     at = match.end() if match else start
     heads = [mention for mention in told if mention.start <= at < mention.end]
@@ -143,7 +143,7 @@ def _subject(text: str, start: int, stop: int, told: Sequence[Mention], opens: b
 
 
 def _phrase(text: str, at: int, stop: int) -> str:
-    """The words before the verb of a sentence that says what something is, if they begin as a name does."""
+    """The words before the verb of a sentence that defines something, if they begin like a name; else empty."""
     if not _CAPITAL.match(text, at) and not text[at : at + 1].isdigit():
         return ""
     match = _PHRASE.match(text, at, stop)
@@ -159,7 +159,7 @@ def _phrase(text: str, at: int, stop: int) -> str:
 
 
 def _shorter(name: str) -> Iterator[str]:
-    """How else a person of several given names is called: "Frank Wright Tuttle" is "Frank Tuttle", too."""
+    """Yield the shorter forms of a person's name: "Frank Tuttle" for "Frank Wright Tuttle"."""
     nickname = _NICKNAME.search(name)
     if nickname and (rest := f"{name[: nickname.start()]} {name[nickname.end() :]}".strip()):
         name = rest

@@ -61,7 +61,7 @@ class TorchEmbedder(TokenEncoder):
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
-        """What shapes the numbers. The first access runs the self-test."""
+        """The inputs that determine the vectors. The first access runs the self-test."""
         import tokenizers
         import transformers
 

@@ -1,4 +1,4 @@
-"""What a retriever sees of a snapshot: its artifacts, each read when it is first used."""
+"""A retriever's view of a snapshot: its artifacts, each read on first use."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Artifacts(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where they lie: messages name it."""
+        """The snapshot's location, for messages."""
         ...
 
     @property
     def manifest(self) -> Manifest:
-        """What there is."""
+        """The snapshot's manifest."""
         ...
 
     @property
     def version(self) -> int | None:
-        """The version that hits name; None where nothing was published."""
+        """The version that hits carry; None if nothing was published."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Artifacts(Protocol):
         ...
 
     def shards(self, name: str) -> tuple[Artifact, ...]:
-        """The artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
+        """The artifacts ``name/<shard>`` in label order, else the artifact ``name``; may be empty."""
         ...
 
     def file(self, name: str) -> Path:
@@ -54,7 +54,7 @@ class Artifacts(Protocol):
         ...
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, its shards one after the other; all columns unless some are named. Raises NotFound, CorruptBlob."""
+        """A table, its shards concatenated; all columns unless ``columns`` names some. Raises NotFound, CorruptBlob."""
         ...
 
     def arrays(self, name: str) -> Mapping[str, npt.NDArray[Any]]:
@@ -62,9 +62,9 @@ class Artifacts(Protocol):
         ...
 
     def vectors(self, name: str, array: str) -> list[npt.NDArray[np.float32]]:
-        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered one after the other."""
+        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered consecutively."""
         ...
 
     def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
-        """What ``make`` returned the first time it was called for this key; errors of reading become CorruptBlob."""
+        """The result of ``make``, cached by key; read errors become CorruptBlob."""
         ...

@@ -1,4 +1,4 @@
-"""What every retrieval method is, and the checks on what it is asked."""
+"""The interface of retrieval methods, and validation of their input."""
 
 from __future__ import annotations
 
@@ -65,40 +65,40 @@ Count = Annotated[int, Field(ge=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-"""What settings hold."""
+"""The types of settings."""
 
 Allowed = npt.NDArray[np.bool_]
-"""Which passages may be found: ``(n_passages,)``, by row."""
+"""A mask of the passages that may be found: ``(n_passages,)``, by row."""
 
 Explanations = list[dict[str, Any]] | None
-"""One for each of some passages; None where a method has nothing to say."""
+"""One explanation per passage; None if the method has none."""
 
 EXPLAINED = 5
-"""Most entities that a hit's explanation names: those of the highest score."""
+"""The maximum number of entities in a hit's explanation; those with the highest scores are named."""
 
 READ = "read"
-"""In ``QueryBatch.shared``: how many passages of a list that several methods read the one that reads most wants."""
+"""The key in ``QueryBatch.shared`` of the largest length that any method needs of a list that several methods read."""
 
 MOST_CHARACTERS = 16_384
-"""Of a question: several times what an encoder reads of one."""
+"""The maximum length of a question: several times what an encoder reads."""
 
 EXPLAINED_TOGETHER = 64
-"""Questions whose hits are explained at once."""
+"""The number of questions whose hits are explained together."""
 
 
 Encode = Callable[[list[str]], Vectors]
-"""Gives the unit vectors of some texts."""
+"""A function from texts to their unit vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """The questions of one retrieval, and what its methods find out about them that others can use.
+    """The questions of one retrieval, and the results that its methods share.
 
-    questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
-    uses any. encode: for further texts, such as a name in a question; None where the vectors were made elsewhere.
-    allowed: the passages that take part, of all questions alike; None for all. explain: whether hits are to say why.
-    names: for each question, canonical names that it is known to mention, beside those that stand in it; empty where
-    none are known of any. shared: results by name.
+    questions: validated, not empty. vectors: ``(n_questions, d) float32``, parallel to questions; d is 0 if no method
+    uses vectors. encode: encodes further texts, such as a name in a question; None if the caller passed the vectors.
+    allowed: the passages that take part, the same for all questions; None for all. explain: True if hits carry
+    explanations. names: for each question, canonical names that it is known to mention, beside those in its text; empty
+    if there are none for any question. shared: results by name.
     """
 
     questions: Sequence[str]
@@ -110,9 +110,9 @@ class QueryBatch:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def first_of(self, name: str, k: int, find: Callable[[int], list[P]], cut: Callable[[P], P]) -> list[P]:
-        """A list for each question, found once for all methods that read it, as long as the one that reads most wants.
+        """The first k of a list for each question, cached for all methods at the largest length that any of them needs.
 
-        find: gives lists of a length. cut: the first k of a longer one.
+        find: computes the lists at a given length. cut: shortens one list to k.
         """
         length, found = self.shared.get(name, (0, []))
         if length < k:
@@ -125,9 +125,9 @@ class QueryBatch:
 class Ranking(NamedTuple):
     """The passages of one question, best first, ties by row.
 
-    rows: ``(k,) int64``. scores: ``(k,)``. explain: why those at some places of ``rows`` were found, as JSON holds it;
-    None where the method has no more to say than the score, or says it of several questions at once
-    (``PassageRetriever.explanations``) from its own ``answer``.
+    rows: ``(k,) int64``. scores: ``(k,)``. explain: gives JSON-ready explanations of the passages at some positions
+    of ``rows``; None if the score says all, or if the method explains several questions at once
+    (``PassageRetriever.explanations``) from ``answer``.
     """
 
     rows: npt.NDArray[np.int64]
@@ -137,19 +137,19 @@ class Ranking(NamedTuple):
 
 
 class Retriever(Protocol):
-    """A method of retrieval over one snapshot. Thread-safe; holds no state of a question."""
+    """A retrieval method over one snapshot. Thread-safe; keeps no state between questions."""
 
     uses_vectors: bool
-    """Whether ``search`` needs the questions' vectors."""
+    """True if ``search`` needs the questions' vectors."""
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Retriever:
-        """The same retriever with other settings for some calls; raises BadInput for one that it does not take."""
+        """A copy of the retriever with other settings; raises BadInput for an unknown or invalid one."""
         ...
 
     def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """At most k hits for every question, best first, ties by row.
 
-        A question's hits do not depend on its neighbours, to the bit.
+        A question's hits are bit-identical whatever other questions are in the batch.
         """
         ...
 
@@ -162,8 +162,8 @@ class NoParameters:
 class PassageRetriever(ABC):
     """A ``Retriever`` whose hits are passages, so that others can combine it.
 
-    A method keeps its settings, a frozen dataclass, in ``_setting``; one that derives more from them does so again in
-    ``_use``, from what it holds: other settings never read an artifact again.
+    A method keeps its settings, a frozen dataclass, in ``_setting``; a method with state derived from them recomputes
+    it in ``_use`` from data in memory: a change of settings never reads an artifact again.
     """
 
     uses_vectors = True
@@ -173,7 +173,7 @@ class PassageRetriever(ABC):
         self.passages = passages_of(artifacts)
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """The same with other settings, sharing all that was read: see ``Retriever``."""
+        """A copy with other settings that shares all data read: see ``Retriever``."""
         if not parameters:
             return self
         other = copy.copy(self)
@@ -181,7 +181,7 @@ class PassageRetriever(ABC):
         return other
 
     def _use(self, setting: Any) -> None:
-        """Take some settings: called on a copy that nobody else has yet."""
+        """Apply settings: called on a copy that is not shared yet."""
         self._setting = setting
 
     @abstractmethod
@@ -189,22 +189,22 @@ class PassageRetriever(ABC):
         """At most k passages for every question."""
 
     def reads(self, k: int) -> int:
-        """How many passages of a list that several methods read it wants for k of its own."""
+        """The number of passages that the method needs of a shared list to return k of its own."""
         return k
 
     def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64] | None:
-        """How much of each question ``(n_questions,)`` the method's graph knows by name, 0 to 1 (``coverage``).
+        """The share of each question ``(n_questions,)`` that the method's graph knows by name, 0 to 1 (``coverage``).
 
         None for a method without a graph that questions are linked to.
         """
         return None
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Why the passages at some places of each question's were found; None where there is no more to say."""
+        """Explanations of the passages at some positions of each ranking; None if there are none."""
         return [None if one.explain is None else one.explain(its) for one, its in zip(found, places, strict=True)]
 
     def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
-        """The passages of each question as hits, some questions explained together: see ``Retriever``."""
+        """The passages of each question as hits, explained a tile of questions at a time: see ``Retriever``."""
         hits: list[list[Hit]] = []
         ranked = self.rank(asked, k)
         while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
@@ -222,9 +222,9 @@ class PassageRetriever(ABC):
 
 
 def parameters_of(artifacts: Artifacts, family: str, known: type[P]) -> P:
-    """The parameters of a family as the snapshot was published with, a dataclass; defaults where it names none.
+    """The parameters of a family, a dataclass, as published with the snapshot; defaults for those not recorded.
 
-    Raises ConfigurationError for one that is not known here, or has a value that it cannot have.
+    Raises ConfigurationError for an unknown parameter or an invalid value.
     """
     entry = artifacts.manifest.families.get(family)
     given: dict[str, Any] = {} if entry is None else dict(entry.parameters)
@@ -238,10 +238,9 @@ def parameters_of(artifacts: Artifacts, family: str, known: type[P]) -> P:
 
 
 def override_parameters(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:
-    """A method's parameters, a dataclass, with some replaced for one retrieval; argument: how they were given.
+    """A method's parameters, a dataclass, with some replaced for one retrieval; argument: their source, for messages.
 
-    Raises BadInput for one that it does not have, and for a value that it cannot take: True is no number, and the text
-    "0.5" is none either.
+    Raises BadInput for an unknown parameter and for an invalid value: neither True nor the text "0.5" is a number.
     """
     from pydantic import ValidationError
 
@@ -263,7 +262,7 @@ def override_parameters(setting: P, given: Mapping[str, object], argument: str =
 
 
 def by_method(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """Settings by plain name, and those called ``method.name`` by method and name."""
+    """Split settings into those with a plain name, and those called ``method.name``, by method and name."""
     own: dict[str, object] = {}
     of_methods: dict[str, dict[str, object]] = {}
     for name, value in given.items():
@@ -276,7 +275,7 @@ def by_method(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str,
 
 
 def did_you_mean(unknown: Sequence[object], known: Iterable[str]) -> str:
-    """`` (did you mean 'damping'?)`` for names that resemble known ones, else nothing."""
+    """`` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
     names = list(known)
     meant = [near[0] for one in unknown if (near := difflib.get_close_matches(str(one), names, n=1))]
     return f" (did you mean {' and '.join(map(repr, dict.fromkeys(meant)))}?)" if meant else ""
@@ -284,7 +283,7 @@ def did_you_mean(unknown: Sequence[object], known: Iterable[str]) -> str:
 
 @cache
 def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
-    """What checks each setting of a dataclass."""
+    """The validator of each setting of a dataclass."""
     from pydantic import TypeAdapter
 
     hints = get_type_hints(kind, include_extras=True)
@@ -292,7 +291,7 @@ def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 
 def preset(setting: P, paper: Mapping[str, object]) -> P:
-    """A method's settings as its paper has them, where ``preset`` is ``paper``: those that are left at our default."""
+    """The settings; if ``preset`` is ``paper``, those left at our default get the paper's values."""
     if getattr(setting, "preset", "ours") != "paper":
         return setting
     ours = {one.name: one.default for one in fields(cast(Any, setting))}
@@ -308,9 +307,9 @@ def check_count(name: str, count: object) -> int:
 
 
 def check_question(question: object) -> str:
-    """The question without white space around it, its runs of combining marks broken up where they are very long.
+    """The question, stripped of surrounding white space, with very long runs of combining marks broken up.
 
-    Raises BadInput where it is no valid Unicode text, or longer than MOST_CHARACTERS.
+    Raises BadInput if it is not valid Unicode text or is longer than MOST_CHARACTERS.
     """
     if not isinstance(question, str):
         raise BadInput(f"a question is {question!r}; expected a str")
@@ -327,7 +326,7 @@ def check_question(question: object) -> str:
 
 
 def check_names(names: object, questions: int) -> list[list[str]]:
-    """The canonical names of each question; raises BadInput for anything but a sequence of names for each."""
+    """The canonical names of each question; raises BadInput unless each question has a sequence of names."""
     if not isinstance(names, Sequence) or isinstance(names, str) or len(names) != questions:
         raise BadInput(f"names= is {names!r:.200}; expected a sequence of names for each of {questions} questions")
     for of_one in names:
@@ -338,7 +337,7 @@ def check_names(names: object, questions: int) -> list[list[str]]:
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
-    """Question vectors as ``(n_questions, d) float32``, of any d for None; raises BadInput for another shape or NaN."""
+    """Question vectors as ``(n_questions, d) float32``, any d for None; raises BadInput for a wrong shape or NaN."""
     try:
         array = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What fits into a budget of tokens."""
+"""Selection of texts within a token budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["fitting"]
 
 
 def fitting(tokens: Iterable[int], budget: int | None) -> list[int]:
-    """The places of those texts that fit into the budget, taken in turn; one that does not fit is passed over."""
+    """The positions of the texts that fit into the budget, taken in order; a text that does not fit is skipped."""
     places = []
     left = math.inf if budget is None else budget
     for place, count in enumerate(tokens):

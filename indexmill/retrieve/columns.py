@@ -1,7 +1,7 @@
-"""Columns of pairs (question, row): what numpy does once for many questions, with the result that each gets alone.
+"""Columns of pairs (question, row): numpy operations over many questions at once, each with the result it gets alone.
 
-A pair is one int64, the question before the row, so that sorted pairs stand by question and then by row. Whatever is
-added up is added in the order in which it stands within its question, so no sum depends on another question.
+A pair is one int64, the question in the high bits, so that pairs sort by question and then by row. Sums add up values
+in their order within a question, so no sum depends on another question.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ _ROW = (1 << _ROW_BITS) - 1
 _LAST_BITS = (1 << 16) - 1
 
 _HELD = 512
-"""Pairs whose vectors are laid out at once: 768 KiB of 384 float32."""
+"""The number of pairs whose vectors are in memory at once: 768 KiB at 384 float32 each."""
 
 
 def paired(questions: Rows, rows: Rows) -> Pairs:
-    """The pairs of some questions and rows."""
+    """Encode questions and rows as pairs."""
     return (questions << _ROW_BITS) | rows
 
 
 def parts(pairs: Pairs) -> tuple[Rows, Rows]:
-    """The questions and the rows of some pairs."""
+    """Decode pairs into questions and rows."""
     return pairs >> _ROW_BITS, pairs & _ROW
 
 
 def before(lengths: Sequence[int] | Rows) -> Rows:
-    """How much stands before each of some columns of these lengths."""
+    """The offset of each of several consecutive columns of these lengths."""
     return np.asarray(np.cumsum(lengths) - lengths, dtype=np.int64)
 
 
 def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
-    """From each beginning so many rows in turn, one run after the other."""
+    """Concatenated ranges: for each beginning, as many consecutive rows as its length."""
     return np.asarray(np.arange(int(lengths.sum())) + (begins - before(lengths)).repeat(lengths), dtype=np.int64)
 
 
 def changes(ordered: Rows) -> npt.NDArray[np.bool_]:
-    """Where sorted values differ from the one before."""
+    """True where a sorted value differs from the one before; True for the first."""
     differ = np.empty(len(ordered), dtype=np.bool_)
     differ[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=differ[1:])
@@ -81,7 +81,7 @@ def distinct(values: Rows) -> Rows:
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Where each value stands in a column of distinct ascending ones, and whether it does."""
+    """The position of each value in a column of distinct ascending values, and True if it is there."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
@@ -89,9 +89,9 @@ def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) 
 
 
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
-    """The places of those values that stand in a column of distinct ascending ones, and where they stand there.
+    """The positions of the values that occur in a column of distinct ascending values, and their positions there.
 
-    Most values are told apart by their last bits, without a search.
+    Most other values are ruled out by their last bits, without a search.
     """
     present = np.zeros(_LAST_BITS + 1, dtype=np.bool_)
     present[within & _LAST_BITS] = True
@@ -101,32 +101,32 @@ def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
 
 
 def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
-    """Distinct keys, ascending, each with its largest value and that value's position; of equals the first."""
+    """Distinct keys, ascending, each with its largest value and that value's position; ties go to the first."""
     order = np.lexsort((-values, keys))
     first = order[changes(keys[order])]
     return keys[first], values[first], first
 
 
 def first_of_each(owners: Rows, values: npt.NDArray[np.floating], count: int) -> Rows:
-    """Positions of the ``count`` largest values of each owner, by owner and falling value, ties by position.
+    """Positions of the ``count`` largest values of each owner, by owner and descending value, ties by position.
 
     owners: ascending.
     """
     short = owners.astype(np.min_scalar_type(int(owners[-1])) if len(owners) else np.uint8)  # sorted in linear time
     order = np.lexsort((-values, short))
-    rank = np.arange(len(order)) - owners.searchsorted(owners)  # the owners are sorted, so those of one stand together
+    rank = np.arange(len(order)) - owners.searchsorted(owners)  # sorted: an owner's positions are contiguous
     return order[rank < count]
 
 
 def sums(keys: Rows, values: Scores, length: int) -> Scores:
-    """The sum of the values of each key below ``length``, added in their order."""
+    """The sum of the values of each key below ``length``, added in input order."""
     return np.bincount(keys, values, length).astype(np.float64, copy=False)
 
 
 def take_rows(shards: Sequence[npt.NDArray[np.float32]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """The vectors ``(n_rows, d) float32`` of some rows, ascending, of shards that are numbered one after the other.
+    """The vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
 
-    shards: at least one, ``(n, d)`` each; may be memory maps, of which only these rows are read.
+    shards: at least one, ``(n, d)`` each; in memory maps only these rows are read.
     """
     found = np.empty((len(rows), shards[0].shape[1]), dtype=np.float32)
     starts = _starts(tuple(map(len, shards)))
@@ -142,7 +142,7 @@ def take_rows(shards: Sequence[npt.NDArray[np.float32]], rows: npt.NDArray[np.in
 
 @lru_cache(maxsize=64)
 def _starts(lengths: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """The first row of every shard, and the number of all rows."""
+    """The first row of every shard, then the total number of rows."""
     return np.array([0, *accumulate(lengths)], dtype=np.int64)
 
 
@@ -151,8 +151,8 @@ def products(
 ) -> npt.NDArray[np.float32]:
     """Inner products ``(n_pairs,) float32`` of each pair's row in the shards with its question's vector.
 
-    vectors: ``(n_questions, d) float32``. Each is a call of its own for the linear algebra library, which therefore
-    rounds it in the same way whatever pairs stand around it.
+    vectors: ``(n_questions, d) float32``. Each product is a separate call of the linear algebra
+    library, so its rounding does not depend on the other pairs.
     """
     found = np.empty(len(pairs), dtype=np.float32)
     questions, rows = parts(pairs)
@@ -164,7 +164,7 @@ def products(
 
 
 def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
-    """The rows of some lists by the sum of their reciprocal places, each list times its weight (1), ties by row."""
+    """The rows of all lists, sorted by the sum of their weighted reciprocal ranks (default weight 1), ties by row."""
     weights = [1.0] * len(lists) if weights is None else weights
     worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
     rows, place = np.unique(np.concatenate(lists), return_inverse=True)

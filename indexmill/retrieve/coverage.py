@@ -1,8 +1,8 @@
-"""How much of a question the entities that it names explain.
+"""The share of a question that the entities it names explain.
 
-A graph of entities knows what a question is about as far as the question's words are names in it, and as far as these
-names single something out: "Who funded the Marrow Bridge?" is known where few documents mention the bridge, "Which
-message is sent when a window is resized?" hardly, though half of the corpus mentions windows.
+A graph of entities covers a question to the extent that the question's words are names in it, and that these names are
+rare: "Who funded the Marrow Bridge?" is well covered if few documents mention the bridge, "Which message is sent when a
+window is resized?" hardly, if half of the corpus mentions windows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["coverage"]
 def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable[[Rows], Scores]) -> Scores:
     """The share ``(n_questions,)`` of each question's terms that stand in names of linked entities, from 0 to 1.
 
-    linked: the entities of each question (LinearRAG, eq. 3). rarity: how much some entities tell, 1 for one that a
-    single document mentions. A term counts by the rarity and the similarity of the entity that tells most of those
-    whose name holds it; common words do not count. Where no name stands in the question, because it is known to mention
-    them in other words, the one that tells most counts as a term of it.
+    linked: the entities of each question (LinearRAG, eq. 3). rarity: the weight of entities, 1 for an entity that a
+    single document mentions. A term counts rarity times similarity of the best linked entity whose name contains it;
+    common words do not count. If no linked name contains a term of the question, since the question mentions it in
+    other words, the best entity counts as one term.
     """
     found = np.zeros(len(questions))
     owners = [i for i, links in enumerate(linked) for _ in links]

@@ -1,14 +1,13 @@
 """Dense retrieval: exact nearest passages by inner product, the baseline of every other method.
 
-Vectors are of unit length, so the score is the cosine. It is found in two steps. Products over all rows estimate it,
-whichever way the linear algebra library likes best for this number of questions; the rows whose estimate is within the
-rounding error of the k best are then multiplied again, each alone with the question (``columns.products``). So a score,
-and with it the order, depends on the row and the question and on nothing else: a batch gives each question to the bit
-what it gets alone. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
+Vectors have unit length, so the score is the cosine. It is computed in two steps. Matrix products over all rows
+estimate it, in whichever way is fastest for this number of questions; the rows whose estimate is within the rounding
+error of the k best are then multiplied again, each alone with the question (``columns.products``). So a score, and
+with it the order, depends on the row and the question alone: a question in a batch gets bit for bit what it gets alone.
+(Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 
-What a document is called says what its passages are about: the cosine of the question and the title of the passage's
-document counts beside that of the passage, ``title`` times (``indexmill.retrieve.passage_vectors``). It is estimated
-and found exactly in the same two steps.
+A document's title says what its passages are about: the cosine of the question and the title, times ``title``, is added
+to that of the passage (``indexmill.retrieve.passage_vectors``). It is computed in the same two steps.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, prod
 __all__ = ["QUESTION_TILE", "Beside", "at_least_top", "nearest", "similarities"]
 
 QUESTION_TILE = 128
-"""Most questions per matrix product."""
+"""The maximum number of questions per matrix product."""
 
 FEW_QUESTIONS = 4
-"""Up to so many questions, one inner product after the other takes half the time of OpenBLAS's matrix products."""
+"""Up to this number of questions, separate inner products take half the time of OpenBLAS's matrix products."""
 
 ROW_TILE = 8192
-"""Most rows per matrix product, so that a tile of passage vectors stays near the processor."""
+"""The maximum number of rows per matrix product, so that a tile of passage vectors stays in the CPU cache."""
 
 BLOCK_ROWS = 1 << 16
-"""Rows whose estimates are held at once: 32 MiB per question tile."""
+"""The number of rows whose estimates are in memory at once: 32 MiB per question tile."""
 
 _GROUPS = 16
-"""Groups per value wanted, when the largest values are looked for by the largest of each group."""
+"""The number of groups per value wanted, in the search for the largest values by group maxima."""
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
 
 class Beside(NamedTuple):
-    """Vectors that count beside those of rows.
+    """Secondary vectors, whose weighted inner products are added to those of the rows.
 
-    shards: ``(n, d) float32`` arrays of rows that are of unit length or zero, numbered one after the other. rows:
-    ``(n_rows,)``, the row there of every row. weight: what its inner product with the question is multiplied by.
+    shards: ``(n, d) float32`` arrays of unit or zero vectors, numbered consecutively. rows: ``(n_rows,)``, the
+    secondary vector of every row. weight: the factor of its inner product with the question.
     """
 
     shards: Sequence[Vectors]
@@ -80,8 +79,9 @@ def nearest(
 ) -> list[tuple[Rows, Scores]]:
     """The k rows of largest inner product with each question, and the products; ties by row.
 
-    shards: ``(n, d) float32`` arrays of unit rows, numbered one after the other. questions: ``(n_questions, d)
-    float32``. allowed: ``(n,)``, of which rows; None for all. beside: what is added to the products: ``similarities``.
+    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. questions: ``(n_questions, d)
+    float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
+    ``similarities``.
     """
     found: list[tuple[Rows, Scores]] = []
     slack = _slack(questions, 0.0 if beside is None else beside.weight)
@@ -116,9 +116,10 @@ def nearest(
 def similarities(
     shards: Sequence[Vectors], questions: Vectors, pairs: Pairs, beside: Beside | None = None, first_row: int = 0
 ) -> Scores:
-    """Inner products ``(n_pairs,) float32`` of each pair of a question and a row, with what counts beside the row.
+    """Inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted products of ``beside``.
 
-    first_row: the row, among all, of the shards' first. Each is rounded in the same way whatever pairs stand around it.
+    first_row: the number of the shards' first row among all rows. The rounding of a product does not depend on the
+    other pairs.
     """
     found = products(shards, questions, pairs)
     if beside is not None:
@@ -129,10 +130,10 @@ def similarities(
 
 
 def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: Rows, every: bool) -> None:
-    """Add to the estimates of some rows those of what counts beside them: the rows ``owners``.
+    """Add the estimates of the secondary vectors ``owners`` to those of the rows.
 
-    every: whether most rows between the first and the last owner are wanted, as where rows of one document stand
-    together; only what lies between them is read.
+    every: True if most vectors between the first and the last owner are needed, as where the rows of a document are
+    contiguous; then exactly that range is read.
     """
     if not len(owners):
         return
@@ -160,7 +161,7 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
-    """Inner products ``(n_questions, n_rows) float32`` of all rows or of some, ascending, rounded in any way."""
+    """Inner products ``(n_questions, n_rows) float32`` of all rows or the ascending rows ``chosen``, any rounding."""
     lengths = [len(shard) for shard in shards]
     found = np.empty((len(questions), sum(lengths) if chosen is None else len(chosen)), dtype=np.float32)
     column = first = 0
@@ -169,7 +170,7 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | Non
         if chosen is not None:
             kept = chosen[slice(*chosen.searchsorted((first, first + length)))] - first
             first += length
-            if 2 * len(kept) < length:  # a copy of these costs less than products of the others
+            if 2 * len(kept) < length:  # copying these rows costs less than multiplying the others
                 shard, kept = shard[kept], None
         width = len(shard) if kept is None else len(kept)
         part = found[:, column : column + width]
@@ -185,12 +186,12 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | Non
 
 
 def _slack(questions: Vectors, weight: float) -> list[float]:
-    """How far below the k-th largest estimate one of the k largest products may be estimated, for each question.
+    """For each question, the largest distance below the k-th estimate at which one of the k best rows may be estimated.
 
     Two ways to add d products differ by 2 d u |row| |question| at most, with the unit roundoff u (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1). Of two rows, one may be estimated too low and the other too high.
-    Rows are of unit length but for their own rounding, which the last factor allows for. What counts beside them with a
-    weight has ``weight`` times that error; weighing and adding it rounds twice in the estimate and twice in the score.
+    Rows have unit length up to rounding, which the last factor allows for. Secondary products have ``weight`` times
+    that error; weighting and adding them rounds twice in the estimate and twice in the score.
     """
     unit = float(np.finfo(np.float32).eps) / 2
     error = (2 * questions.shape[1] + (4 if weight else 0)) * unit * (1 + weight)
@@ -200,7 +201,7 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
-    """The shards cut into runs of at most BLOCK_ROWS rows: a function of the shards alone."""
+    """The shards cut into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
     blocks: list[list[Vectors]] = [[]]
     held = 0
     for shard in shards:

@@ -1,4 +1,4 @@
-"""The encoder of questions: the one the snapshot carries, else the model it names where that is installed."""
+"""The encoder of questions: the snapshot's own, else the model it names, if installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["STREAMS", "open_encoder"]
 
 STREAMS = 2
-"""Passes over questions at a time: those of a batch have as many as it has lengths in tokens, a core each."""
+"""The number of parallel passes of the encoder, one core each; a batch of questions has one pass per token length."""
 
 _ADVICE = "or pass the questions' vectors with vectors="
 
@@ -22,9 +22,9 @@ _ADVICE = "or pass the questions' vectors with vectors="
 def open_encoder(artifacts: Artifacts) -> Embedder:
     """Open the encoder that made the snapshot's vectors.
 
-    It is, in this order, the artifacts ``encoder/*`` that the snapshot carries, or the deterministic double, or the
-    model that the manifest names, if its files are installed here and are the same to the digest. Raises
-    ModelUnavailable where there is none, telling how to do without, CorruptBlob where what it carries cannot be used.
+    In this order: the artifacts ``encoder/*`` of the snapshot, the deterministic double, or the model that the
+    manifest names, if its files are installed and their digest matches. Raises ModelUnavailable if there is none, with
+    advice on how to do without it, and CorruptBlob if the snapshot's encoder cannot be used.
     """
     named = artifacts.manifest.models.get("encoder")
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
@@ -50,7 +50,7 @@ def open_encoder(artifacts: Artifacts) -> Embedder:
 
 
 def _installed(model: str, weights: str, precision: str) -> Embedder:
-    """The model of this name, if it is installed and has these weights."""
+    """The installed model of this name; raises ModelUnavailable if its weights have another digest."""
     from indexmill.models.convert import find_model
 
     if not model:

@@ -20,9 +20,9 @@ Keys = npt.NDArray[np.uint64]
 
 
 def names_of(artifacts: Artifacts, keys: Keys) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
-    """The vectors of names by entity shard, and the rows of their entities; no rows where every entity has one.
+    """The vectors of names by entity shard, and the rows of their entities; None for the rows if every entity has one.
 
-    Raises CorruptBlob for the name of another entity.
+    Raises CorruptBlob for the name of an unknown entity.
     """
     vectors, owners = name_vectors_of(artifacts)
     rows, known = positions(owners, keys)

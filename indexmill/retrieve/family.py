@@ -1,6 +1,6 @@
-"""What a family of indexes is to the reader: a declaration in the family's folder, and a line in the registry.
+"""The declaration of an index family for readers: an object in the family's folder, and a line in the registry.
 
-A declaration is light to import: it names code as ``module:attribute``, which is loaded when it is first needed.
+A declaration is cheap to import: it names code as ``module:attribute``, which is loaded on first use.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["TOKEN_BUDGET", "AnsweringOption", "Fusion", "Option", "ReaderFamily"
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How a method counts among several that rank passages together: see ``indexmill.retrieve.fused``.
+    """The role of a method in fusion: see ``indexmill.retrieve.fused``.
 
-    weight: the default; 0 leaves the method out. place: where the method stands in the order of methods. floor: for a
-    graph walk, the least that a score counts, as a part of the best score: smaller differences are noise; None for a
+    weight: the default; 0 leaves the method out. place: the method's position in the order of methods. floor: for a
+    graph walk, the smallest score that counts, as a fraction of the best: smaller differences are noise; None for a
     method that does not walk. from_passages: the walk begins at the nearest passages. first_of_words: a good walk
-    reaches the first passage of this method. reads_lists: the method itself combines the lists of words and vectors;
-    beside_reader: the weight's factor where such a method takes part. half_led: names lead the method only in part.
+    reaches the first passage of this method. reads_lists: the method itself combines the lexical and dense lists;
+    beside_reader: the factor of the weight if such a method takes part. half_led: names lead the method only in part.
     """
 
     weight: float
@@ -55,7 +55,7 @@ TOKEN_BUDGET = Option("token_budget", "Hits of T tokens at most; what does not f
 class AnsweringOption:
     """An option of commands that ask a language model, for a setting of the method's way of answering.
 
-    metavar: of a whole number of at least 1; None for a flag, which stands for ``value``.
+    metavar: for an option that takes a whole number of at least 1; None for a flag, which sets ``value``.
     """
 
     name: str
@@ -66,16 +66,16 @@ class AnsweringOption:
 
     @property
     def parameter(self) -> str:
-        """The option's name in code."""
+        """The option's name as a Python identifier."""
         return self.name.removeprefix("--").replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What ``indexmill show`` draws when the family's own option is given.
+    """A drawing of ``indexmill show``, selected by the family's own option.
 
-    module: has ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the same text.
-    help: of the option. show_help: what the help of ``show`` says beside it.
+    module: has ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the outline as
+    text. help: the option's help. show_help: a further sentence in the help of ``show``.
     """
 
     option: str
@@ -86,12 +86,12 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What ``indexmill show`` reports about a family beside its manifest entry; ``key`` names it in ``--json``.
+    """Statistics that ``indexmill show`` reports about a family; ``key`` names them in ``--json``.
 
-    module: has ``statistics(artifacts)``, JSON-ready and empty where there is nothing to report,
-    ``listing(statistics)``, the same as text, and ``other_counts(counts, statistics)``, those of the manifest's counts
-    that the statistics leave out. evaluated: ``indexmill evaluate`` reports them, too. show_help: what the help of
-    ``show`` says.
+    module: has ``statistics(artifacts)``, JSON-ready and empty if there is nothing to report,
+    ``listing(statistics)``, the same as text, and ``other_counts(counts, statistics)``, the manifest's counts that the
+    statistics leave out. evaluated: True if ``indexmill evaluate`` reports them, too. show_help: the text in the help
+    of ``show``.
     """
 
     key: str
@@ -102,15 +102,15 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderFamily:
-    """A family, or a method that needs none (``always``): what it reads, and what depends on it.
+    """The declaration of a family, or of a method that needs no family (``always``).
 
     retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. packs: the schemas of the
-    family's own arrays, by artifact. artifacts: beside those that every snapshot has, what is read, by name or the
+    family's own arrays, by artifact. artifacts: the artifacts read beside those that every snapshot has, by name or the
     name's first part. answering: the way of answering with a language model, called as
-    ``indexmill.answer.base.Answering`` says. query_help: what the help of ``query`` says. tables: those whose rows a
-    diff counts, with what identifies a row. provides: what others use where the snapshot holds the family, by a name
-    that both know, called with ``Artifacts``. graphs: of GraphML, by the name of the file. forms: of tables for other
-    tools, modules with ``check``, ``SCHEMAS`` and ``tables``.
+    ``indexmill.answer.base.Answering`` says. query_help: the text in the help of ``query``. tables: the tables whose
+    rows a diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
+    ``Artifacts``. graphs: sources of GraphML, by file name. forms: table exports for other tools, modules with
+    ``check``, ``SCHEMAS`` and ``tables``.
     """
 
     name: str
@@ -133,7 +133,7 @@ class ReaderFamily:
 
 
 def load(place: str) -> Any:
-    """What ``module:attribute`` names; a module where no attribute is named."""
+    """The object that ``module:attribute`` names; the module if no attribute is named."""
     module, _, attribute = place.partition(":")
     found: Any = importlib.import_module(module)
     return getattr(found, attribute) if attribute else found

@@ -1,7 +1,7 @@
-"""Filters: which documents take part in a retrieval.
+"""Filters on the documents that take part in a retrieval.
 
-In Python a filter is a mapping of fields to what they have to hold; on the command each ``--where`` is one condition,
-and all have to hold:
+In Python a filter is a mapping from fields to required values; on the command line each ``--where`` is one condition.
+All conditions have to hold:
 
     {"year": 2024}                              --where year=2024           equal
     {"lang": ["en", "de"]}                      --where lang=en,de          equal to any of these
@@ -11,13 +11,13 @@ and all have to hold:
                                                 --where '{"lang": "en"}'    the mapping as JSON
 
 A field is a key of the metadata, a path into it (``author.name``), or ``document_id``, ``title`` or ``source`` of the
-document; ``metadata.title`` is the metadata's where both have the name. A list holds a value if one of its elements
-does. A field that is null, an empty list or an empty title is missing.
+document; ``metadata.title`` is the metadata's title if both have one. A list matches if one of its elements does.
+A field that is null, an empty list or an empty title is missing.
 
-A number compares with numbers, and with texts that are written like one, since a CSV file has no others. A text
-compares with texts, by code points: ISO dates are in order. A truth value equals itself alone. On the command a value
-has no type: it is a number to what is a number or written like one, and a text to other texts; ``true`` and ``false``
-equal truth values too. In double quotes, as JSON writes them, it is a text, and may hold commas.
+A number compares with numbers, and with numeric texts, since CSV files hold texts only. A text compares with texts, by
+code points, so ISO dates are in order. A truth value equals only itself. On the command line a value has no type: it
+compares as a number with numbers and numeric texts, and as a text with other texts; ``true`` and ``false`` equal truth
+values too. A value in JSON double quotes is a text, and may contain commas.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Number = int | float
 
 
 class Value(NamedTuple):
-    """A value that a field is compared with; a ``word`` is one of the command, which has no type."""
+    """A value that a field is compared with; a ``word`` comes from the command line and has no type."""
 
     kind: Literal["number", "text", "truth", "word"]
     value: Number | str
@@ -58,7 +58,7 @@ class Value(NamedTuple):
 class Condition(NamedTuple):
     """One condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for its opposite.
 
-    values: any of which has to be equal; one for an order; none for ``exists``.
+    values: for ``=`` any number, one of which has to match; for an order exactly one; for ``exists`` none.
     """
 
     field: str
@@ -75,7 +75,7 @@ class Filter:
 
     @classmethod
     def of(cls, where: Where) -> Filter:
-        """The filter of a mapping, or of texts as ``--where`` takes them; raises BadInput where it is none."""
+        """The filter of a mapping, or of texts as ``--where`` takes them; raises BadInput if it is invalid."""
         if isinstance(where, Filter):
             return where
         if isinstance(where, Mapping):
@@ -88,11 +88,11 @@ class Filter:
 
 
 Where = Mapping[str, object] | Sequence[str] | Filter
-"""What ``where=`` takes."""
+"""The types that ``where=`` accepts."""
 
 
 def _conditions(field: object, wanted: object) -> Iterator[Condition]:
-    """The conditions that a mapping states of one field."""
+    """The conditions of a mapping on one field."""
     if not isinstance(field, str) or not field:
         raise BadInput(f"where: {field!r} is no field; expected its name")
     _check_text(field, f"where: the field {field!r}")
@@ -126,7 +126,7 @@ def _values(field: str, given: object) -> tuple[Value, ...]:
 
 
 def _value(field: str, given: object) -> Value:
-    """A value of Python; a date is compared as the text that metadata hold for it."""
+    """Convert a Python value; a date becomes its ISO text, as in metadata."""
     if isinstance(given, np.generic):
         given = given.item()
     if isinstance(given, bool):
@@ -199,7 +199,7 @@ def _words(condition: str, said: str) -> Iterator[Value]:
 
 
 def number_of(text: str) -> Number | None:
-    """The number that a text is written as; None where it is no decimal number."""
+    """The number that a text represents; None if it is not a decimal number."""
     matched = _NUMBER.fullmatch(text)
     if not matched:
         return None

@@ -1,38 +1,38 @@
-"""Fused retrieval: the passages of several methods, each counted as far as it knows what the question is about.
+"""Fused retrieval: the passages of several methods, each weighted by how well it knows what the question is about.
 
     score(p) = sum over the methods m of   w_m  c_m(q)  strength_m(p)   /   sum over m of  w_m c_m(q)
 
-*Strength.* Every method ranks a ``pool`` of passages, and speaks for each of them by its rank and by its score:
+*Strength.* Every method ranks a ``pool`` of passages; the strength of each combines its rank and its score:
 
     strength = (1 - share) 3 / (3 + rank) + share relative(p),   rank = 0, 1, ...;   0 for a passage not in the pool
 
-A graph walk multiplies evidence along its way, so its scores fall by orders of magnitude, and what tells two passages
-apart is their ratio: relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums that
-tell apart by their difference: relative = (s - s_last) / (s_best - s_last). A walk that is sure of its first passages
-says so by its scores, hence most of its strength (``_SHARES``) is relative; of words and vectors less.
+A graph walk multiplies evidence along its path, so its scores fall by orders of magnitude, and their ratios are what
+counts: relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums, so their differences
+count: relative = (s - s_last) / (s_best - s_last). The scores of a walk show how sure it is of its first passages,
+hence most of its strength (``_SHARES``) is relative; for words and vectors the share is smaller.
 (Ranks alone are reciprocal rank fusion, Cormack et al., 2009.)
 
-*Certainty.* A walk over entities finds what no words of the question say, if the question's names lead somewhere; where
-they do not, it only repeats the nearest passages. So the walks count by
+*Certainty.* A walk over entities finds passages that share no words with the question, if the question's names lead
+somewhere; otherwise it only repeats the nearest passages. So the weight of walks is multiplied by
 
     c(q) = exp(known coverage(q) + agreed agreement(q) - doubt)
 
-with the part of the question that its linked entities explain (``coverage``), and how soon a walk comes to what the
-question's words find first: 3 / (3 + place) of the first passage of each method of words in a walk's pool, in the mean.
-A walk that goes where the question leads passes by it; one that names common to thousands of documents have led away
-does not. A question that names nothing is answered by words and vectors.
+where ``coverage`` is the share of the question that its linked entities explain, and ``agreement`` says how early a
+walk ranks the first passage of each lexical method: the mean of 3 / (3 + place) of that passage in a walk's pool.
+A walk on the right track reaches it; a walk misled by names common to thousands of documents does not. A question that
+names nothing is answered by words and vectors.
 
-*A document that several passages speak for.* The best passage of each document gains ``second`` times the score of
-the document's next best one. The others keep theirs, so that no document takes the places of others.
+*Documents with several passages in the pool.* The best passage of each document gains ``second`` times the score of
+the document's next best one. The others keep their scores, so that no document crowds out others.
 
-*What is counted twice does harm.* Beside walks that begin at the nearest passages, dense counts 1 / (1 + c). Beside a
-method that reads the lists of others, these count less (``beside_reader``). A method that is led by names and by
+*Counting evidence twice does harm.* Beside walks that begin at the nearest passages, dense counts 1 / (1 + c). Beside
+a method that combines the lists of others, those others count less (``beside_reader``). A method led by names and by
 vectors counts c / (1 + c).
 
-A family declares which of this holds for it: see ``indexmill.retrieve.family.Fusion``.
+A family declares which of these rules apply to it: see ``indexmill.retrieve.family.Fusion``.
 
-The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
-where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
+The order depends on the question and the settings alone, not on the number of hits requested. Certainty is
+discontinuous at one point: if no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
 _SHARES = (0.4, 0.6)
-"""The part of a strength that is relative: of words and vectors, and of walks."""
+"""The relative share of a strength: for words and vectors, and for walks."""
 
 _HALF_RANK = 3.0
-"""The rank at which the part of a strength that is by rank has fallen to a half."""
+"""The rank at which the rank-based share of a strength has fallen to a half."""
 
 _UNDECIDED = 0.5
-"""The agreement of walks where there is no method of words."""
+"""The agreement of walks if there is no lexical method."""
 
 _NOTHING_KNOWN = 1e-6
-"""The certainty of walks for a question that names nothing: they order only what no other method finds."""
+"""The certainty of walks for a question that names nothing: they order only passages that no other method finds."""
 
 _Exponent = Annotated[float, Field(ge=-20, le=20)]
 
@@ -104,7 +104,7 @@ _FUSION: dict[str, Fusion] = {
         key=lambda pair: pair[0].place,
     )
 }
-"""The methods that can be combined, in their order, and how each counts."""
+"""The methods that can be combined, in order, and the role of each."""
 
 
 _Weights: Any = make_dataclass(
@@ -114,13 +114,13 @@ _Weights: Any = make_dataclass(
 
 @dataclass(frozen=True, slots=True)
 class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the methods that the registry holds
-    """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
+    """The settings of fusion: a weight for every method, 0 to leave it out, and the size of the pools.
 
-    Only the weights' ratios matter. The defaults were found on eight sets and variants together; ``docs/families.md``
-    says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
+    Only the weights' ratios matter. The defaults were fitted on eight sets and variants together; ``docs/families.md``
+    reports their quality on others, ``indexmill evaluate --fit`` fits them to a corpus.
 
-    known, agreed, doubt: of the walks' certainty; second: of a document's next best passage; see above. pool: passages
-    of each method that count.
+    known, agreed, doubt: coefficients of the walks' certainty; second: the share of a document's next best passage; see
+    the module. pool: the number of passages of each method that count.
     """
 
     known: _Exponent = 5.3
@@ -134,15 +134,15 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
         return {name: getattr(self, name) for name in _FUSION if name in methods}
 
     def certainty(self, coverage: float, agreement: float) -> float:
-        """How far the walks are to be believed about a question, against words and vectors."""
+        """The trust in walks for a question, relative to words and vectors."""
         if coverage <= 0:
             return _NOTHING_KNOWN
         return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
 
     def counted(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
-        """How much each method counts beside its weight for one question, by its passages and what its walks know.
+        """The factor of each method's weight for one question, from its passages and the certainty of the walks.
 
-        coverage: None where no method walks from what the question names.
+        coverage: None if no method walks from the entities that the question names.
         """
         roles = {name: _FUSION[name] for name in lists}
         counted = dict.fromkeys(lists, 1.0)
@@ -164,7 +164,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
 
 
 def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
-    """How soon walks come to the first passages of other lists, from 0 to 1: in the mean over the pairs of both."""
+    """How early walks rank the first passages of the lexical lists, 0 to 1: the mean over walks and lists."""
     places = [np.flatnonzero(walk == found[0])[:1] for walk in walks for found in words if len(found)]
     if not places:
         return _UNDECIDED
@@ -172,7 +172,7 @@ def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
 
 
 class Combined(NamedTuple):
-    """Passages, best first, ties by row, and where each stands in every method's list, -1 where it does not."""
+    """Passages, best first, ties by row, and the position of each in every method's list, -1 if absent."""
 
     rows: Rows
     scores: Scores
@@ -180,7 +180,7 @@ class Combined(NamedTuple):
 
 
 def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
-    """How strongly a method speaks for the passages of these scores, falling: from 1 for the best; 0 is nothing."""
+    """The strength of a method's passages, given their descending scores: from 1 for the best down to 0."""
     values = scores.astype(np.float64)
     if not len(values):
         return values
@@ -205,11 +205,11 @@ def combine(
     documents: Rows | None = None,
     second: float = 0.0,
 ) -> Combined:
-    """The k best passages of one question by the lists of some methods, ``max(k, pool)`` long where there are so many.
+    """The k best passages of one question, from lists of several methods, each ``max(k, pool)`` long if possible.
 
-    After the passages of the pools come the others of the heaviest method that has more, in its order, with scores
-    below. documents: ``(n_passages,)``, of all passages, and ``second``: what the best of each document gains by its
-    next best; None for nothing.
+    After the passages of the pools come those further down the lists, the heaviest method first, with lower scores.
+    documents: ``(n_passages,)``, the document of every passage; second: the share of its next best passage that the
+    best passage of each document gains; no gain if documents is None.
     """
     heads = {method: found.rows[:pool] for method, found in lists.items()}
     rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
@@ -232,7 +232,7 @@ def combine(
 
 
 def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
-    """Scores of passages where the best of each document has gained a part of its next best one's."""
+    """The scores, with a share of the document's next best score added to its best passage."""
     order = np.lexsort((-scores, documents))
     own, falling = documents[order], scores[order]
     first = np.flatnonzero(changes(own))
@@ -244,7 +244,7 @@ def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
 
 
 def _places(rows: Rows, among: Rows) -> Rows:
-    """Where each of some rows stands in a list, -1 where it does not."""
+    """The position of each row in a list, -1 if absent."""
     if not len(among):
         return np.full(len(rows), -1)
     order = among.argsort()
@@ -253,10 +253,10 @@ def _places(rows: Rows, among: Rows) -> Rows:
 
 
 class Fused(PassageRetriever):
-    """All methods of a snapshot that have a weight, together.
+    """The fusion of all methods of a snapshot that have a weight.
 
-    The explanation of a hit is ``{"methods": [{"name", "rank", "score"}, ...]}``, with what each of them has to say
-    about it under its name.
+    The explanation of a hit is ``{"methods": [{"name", "rank", "score"}, ...]}``, with each method's own explanation
+    under its name.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -266,7 +266,7 @@ class Fused(PassageRetriever):
         self._use(parameters_of(artifacts, "fused", FusedParameters))
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """Its own settings, and by ``dense.title`` those of a method that it combines: see ``Retriever``."""
+        """A copy with other settings, its own or, as ``dense.title``, those of a combined method: see ``Retriever``."""
         own, of_methods = by_method(parameters)
         other = super().with_parameters(own)
         if of_methods:
@@ -283,12 +283,12 @@ class Fused(PassageRetriever):
         return other
 
     def _use(self, setting: Any) -> None:
-        """Open the methods that have a weight, once in a snapshot: see ``PassageRetriever``."""
+        """Open the methods that have a weight and are not open yet: see ``PassageRetriever``."""
         super()._use(setting)
         weights = {
             name: weight for name, weight in setting.weights(available(self._artifacts.manifest)).items() if weight
         }
-        self._weights = weights or {"dense": 1.0}  # vectors are always held
+        self._weights = weights or {"dense": 1.0}  # every snapshot has vectors
         self._methods = {name: self._methods.get(name) or _ranking(self._artifacts, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
@@ -308,7 +308,7 @@ class Fused(PassageRetriever):
             yield Ranking(found.rows, found.scores, answer=(of_question, found.places))
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Of several questions at once: see ``PassageRetriever``."""
+        """Explanations of several questions at once: see ``PassageRetriever``."""
         told: list[list[dict[str, Any]]] = [[{"methods": []} for _ in its] for its in places]
         for number, (name, method) in enumerate(self._methods.items()):
             lists = [one.answer[0][number] for one in found]
@@ -328,9 +328,9 @@ class Fused(PassageRetriever):
 
 
 def covered(methods: Iterable[PassageRetriever], asked: QueryBatch) -> list[float | None]:
-    """How much of each question the graphs of some methods know; None of all where none of them is linked to.
+    """The share of each question that the methods' graphs know; all None if no method links entities.
 
-    Methods of one snapshot link alike (``links_of``), so the first that is linked to says it.
+    All methods of a snapshot link in the same way (``links_of``), so the first one that links decides.
     """
     for method in methods:
         known = method.coverage(asked)

@@ -1,4 +1,4 @@
-"""Vectors on a grid, so that inner products are exact whatever adds them up, and in whatever order.
+"""Vectors on a grid, so that inner products are exact in any order of summation.
 
 A unit vector times ``SCALE``, rounded, has integer components, held as float32. By Cauchy and Schwarz no partial sum of
 an inner product of two of them exceeds ``(SCALE + sqrt(d) / 2) ** 2``, which for d up to 36,000 is below 2^24, where
@@ -14,10 +14,10 @@ import numpy.typing as npt
 __all__ = ["SCALE", "UNIT", "on_grid"]
 
 SCALE = 4000
-"""Steps per unit of a component."""
+"""The number of grid steps per unit."""
 
 UNIT = float(SCALE * SCALE)
-"""The product of a vector with itself, about: divide a product by it to have the cosine."""
+"""The approximate product of a vector with itself: a product divided by it is the cosine."""
 
 
 def on_grid(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:

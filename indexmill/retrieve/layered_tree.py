@@ -1,4 +1,4 @@
-"""Trees whose rows stand layer after layer: leaves first, then what sums up those of the layer below."""
+"""Trees stored layer by layer: leaves first, then the nodes that summarise those of the layer below."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["LayeredTree"]
 
 @dataclass(frozen=True)
 class LayeredTree:
-    """The nodes by row.
+    """A tree whose nodes are rows.
 
-    offsets: ``(n_layers + 1,)``, where each layer begins, and the number of all nodes; layer 0 holds the leaves.
+    offsets: ``(n_layers + 1,)``, the first row of each layer, then the number of nodes; layer 0 holds the leaves.
     children: nodes above the leaves x nodes, rows of the layer below. parents: ``(n_nodes,)``, -1 for a root.
     """
 
@@ -27,12 +27,12 @@ class LayeredTree:
 
     @property
     def leaves(self) -> int:
-        """How many leaves there are: they are the first rows."""
+        """The number of leaves, which are the first rows."""
         return int(self.offsets[1])
 
     @property
     def height(self) -> int:
-        """How many layers stand above the leaves."""
+        """The number of layers above the leaves."""
         return len(self.offsets) - 2
 
     def rows(self, layer: int) -> range:
@@ -40,7 +40,7 @@ class LayeredTree:
         return range(int(self.offsets[layer]), int(self.offsets[layer + 1]))
 
     def layer(self, row: int) -> int:
-        """The layer of a node, 0 of a leaf."""
+        """The layer of a node, 0 for a leaf."""
         return int(self.offsets.searchsorted(row, side="right")) - 1
 
     def roots(self) -> Rows:
@@ -49,18 +49,18 @@ class LayeredTree:
         return rows
 
     def members(self, row: int) -> Rows:
-        """The nodes right below a node that is no leaf, ascending."""
+        """The children of a node that is not a leaf, ascending."""
         return self.children.links(np.array([row - self.leaves]))[1]
 
     def ancestors(self, row: int) -> list[int]:
-        """The nodes above a node, from the nearest to the root."""
+        """The ancestors of a node, from the nearest to the root."""
         found: list[int] = []
         while (row := int(self.parents[row])) >= 0:
             found.append(row)
         return found
 
     def leaves_under(self, rows: Rows) -> tuple[Rows, Rows]:
-        """For some nodes, in any order: the position in ``rows`` of every leaf under them, and the leaf."""
+        """The leaves under some nodes, in any order: for each, the position of its node in ``rows``, and the leaf."""
         owners, leaves = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         layers = self.offsets.searchsorted(rows, side="right") - 1
         for layer in range(self.height + 1):
@@ -74,7 +74,7 @@ class LayeredTree:
         return np.concatenate(owners), np.concatenate(leaves)
 
     def summed(self, of_leaves: npt.NDArray[np.integer]) -> Rows:
-        """A number of every leaf, summed over those under each node: ``(n_nodes,) int64``."""
+        """The sum of a number per leaf over the leaves under each node: ``(n_nodes,) int64``."""
         found = np.zeros(len(self.parents), dtype=np.int64)
         found[: self.leaves] = of_leaves
         for layer in range(self.height):
@@ -85,6 +85,6 @@ class LayeredTree:
         return found
 
     def allowed_above(self, leaves: Allowed) -> Allowed:
-        """Which nodes ``(n_nodes,)`` may be shown where only some leaves may: those that all leaves under allow."""
+        """A mask ``(n_nodes,)`` of the nodes that may be shown if only some leaves may: those above no other leaf."""
         forbidden = self.summed((~leaves).astype(np.int64))
         return np.asarray(forbidden == 0)

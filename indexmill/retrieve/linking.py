@@ -42,7 +42,7 @@ Links = tuple[Link, ...]
 
 
 def link_columns(linked: Sequence[Links]) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
-    """The links of some questions as columns: the question, the entity and the score of each."""
+    """The links of several questions as columns: questions, entities and scores."""
     every = [link for links in linked for link in links]
     questions = np.arange(len(linked)).repeat([len(links) for links in linked])
     return questions, np.array([one.entity for one in every], np.int64), np.array([one.score for one in every], float)
@@ -56,7 +56,7 @@ def links_of(
     rows: npt.NDArray[np.integer] | None,
     least: float,
 ) -> list[Links]:
-    """The entities that each of the questions names, by its words and by the nearest name: found once for all methods.
+    """The entities that each question names, by its words and by the nearest name, cached for all methods.
 
     See ``link_known``, ``link_named`` and ``link_nearest``. Methods of one snapshot have the same names and entities.
     """
@@ -77,8 +77,8 @@ def link_known(
 ) -> list[Links]:
     """The entities whose canonical names stand in each question, the longest names first.
 
-    counts: which rows of ``names`` are entities of the graph. All names of a batch are looked up at once. One common
-    word is no name, even where some work is called by it.
+    counts: True for the rows of ``names`` that are entities of the graph. All names of a batch are looked up at once. A
+    single common word is not a name, even if some work has it as its title.
     """
     runs = [[run for run in question_runs(question) if run[3] or run[2] - run[1] > 1] for question in questions]
     rows = names.find([run[0] for of_one in runs for run in of_one])
@@ -105,7 +105,7 @@ def link_known(
 def mentioned(asked: QueryBatch, names: NameIndex) -> list[list[str]]:
     """The canonical names that each question mentions, whether or not an entity has them.
 
-    Those of entities that stand in it, those that the rules recognise in it, and those that it is known to mention.
+    These are names of entities in its text, names that the rules recognise, and names that it is known to mention.
     """
     linked = link_known(asked.questions, names, lambda rows: np.ones(len(rows), dtype=np.bool_))
     return [
@@ -144,11 +144,10 @@ def link_nearest(
     least: float,
     named: Sequence[Sequence[str]] = (),
 ) -> list[Links]:
-    """Add to the links of each question its unknown names, by the nearest name vector.
+    """Add to the links of each question the entities whose name vectors are nearest to its unknown names.
 
-    vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: a name whose nearest
-    vector is less similar counts for nothing. named: canonical names of each question, beside those that the rules
-    recognise in it.
+    vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: the minimum
+    similarity of a nearest name. named: canonical names of each question, beside those that the rules recognise.
     """
     unknown = []
     for question, links, told in zip(questions, linked, named or [()] * len(questions), strict=True):
@@ -166,6 +165,6 @@ def link_nearest(
     extended = []
     for links, names in zip(linked, unknown, strict=True):
         more = sorted((entity[name] for name in names if name in entity), key=lambda link: (-link.score, link.name))
-        first = {link.entity: link for link in [*more[::-1], *links]}  # of one entity the exact link, then the best
+        first = {link.entity: link for link in [*more[::-1], *links]}  # per entity the exact link, else the best
         extended.append(tuple(first[row] for row in sorted(first)))
     return extended

@@ -1,7 +1,7 @@
-"""Which passages a filter allows: its conditions, compared by columns with the metadata of a snapshot's documents.
+"""Passage masks of filters: conditions evaluated column by column on the metadata of a snapshot's documents.
 
-A field is read once, from the JSON of the documents that can have it, into a column of values for each kind. What a
-comparison means is in ``indexmill.retrieve.filters``.
+A field is read once, from the JSON of the documents that can have it, into one column of values per type.
+``indexmill.retrieve.filters`` defines the comparisons.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Column", "Masks"]
 
 KEPT_FILTERS = 8
-"""Masks that a snapshot keeps, one byte per passage each."""
+"""The number of masks cached per snapshot, one byte per passage each."""
 
 KEPT_FIELDS = 16
-"""Fields whose values a snapshot keeps."""
+"""The number of fields whose values are cached per snapshot."""
 
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -47,7 +47,7 @@ Number = int | float
 
 
 class Column:
-    """One field of all documents: the values by kind, each with the row of its document."""
+    """One field of all documents: its values by type, each with the row of its document."""
 
     def __init__(self, documents: int, rows: Sequence[int], values: Sequence[Any]) -> None:
         import pyarrow as pa
@@ -79,7 +79,7 @@ class Column:
         self._numeral = np.array([numeral for _, _, numeral in texts], dtype=np.bool_)
 
     def holds(self, condition: Condition) -> Allowed:
-        """Which documents the condition holds for."""
+        """A mask of the documents for which the condition holds."""
         if condition.operator == "exists":
             found = self.present
         else:
@@ -125,7 +125,7 @@ class Column:
         number = _as_number(wanted)
         if number is not None:
             bound = number
-            if isinstance(number, float):  # the whole number at which the comparison with whole numbers turns
+            if isinstance(number, float):  # the integer bound equivalent for integers
                 bound = math.ceil(number) if condition.operator in ("<", ">=") else math.floor(number)
             bound = max(-(1 << 63) - 1, min(1 << 63, bound))
             yield self._integers[0][compare(self._integers[1], bound)]
@@ -136,7 +136,7 @@ class Column:
 
 
 def _as_number(wanted: Value) -> Number | None:
-    """A value as a number; None for a text, a truth value, and a word that is not written like one."""
+    """A value as a number; None for a text, a truth value, and a word that is not numeric."""
     if wanted.kind in ("text", "truth"):
         return None
     return number_of(wanted.value) if isinstance(wanted.value, str) else wanted.value
@@ -159,7 +159,7 @@ def _float(number: Number) -> float:
 
 
 class Masks:
-    """The masks of one snapshot. Thread-safe; keeps the last few."""
+    """The masks of one snapshot. Thread-safe; caches the last few."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._passages = passages_of(artifacts)
@@ -168,7 +168,7 @@ class Masks:
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
 
     def mask(self, filter_: Filter) -> Allowed:
-        """Which passages belong to documents that a filter holds for: ``(n_passages,) bool``, read-only.
+        """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
 
         Raises BadInput for a field that no document has.
         """
@@ -196,7 +196,7 @@ class Masks:
         return Column(len(self._documents), rows, values)
 
     def _known(self) -> list[str]:
-        """The fields that documents have, the first of many, as they are shown to people."""
+        """The names of the documents' fields, printable and limited to ``_SHOWN``, for messages."""
         names: set[str] = set()
         for number in range(len(self._documents.tables)):
             for text in self._documents.column(number, "metadata").unique().to_pylist():
@@ -210,10 +210,10 @@ def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _found(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[Any]]]:
-    """The rows of JSON objects that have a field, and its values there: more than one of a list."""
+    """The rows of the JSON objects that have a field, and its values: several if it is a list."""
     import pyarrow.compute as pc
 
-    key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # whatever has the field has this
+    key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # in every object with the field
     (places,) = _flags(pc.match_substring(metadata, key)).nonzero()
     encoded = metadata.take(places).dictionary_encode()
     try:
@@ -233,7 +233,7 @@ def _leaves_of(record: dict[str, Any], field: str) -> list[Any]:
 
 
 def _leaves(value: Any, keys: Sequence[str]) -> Iterator[Any]:
-    """What lies at the end of a path, in every element of the lists on it; an object is there, and equals nothing."""
+    """The values at the end of a path, through every element of lists on it; an object exists but equals nothing."""
     if isinstance(value, list):
         for one in value:
             yield from _leaves(one, keys)

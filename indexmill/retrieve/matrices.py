@@ -1,4 +1,4 @@
-"""Sparse matrices that are read by rows, and those of the Tri-graph (LinearRAG, section 3.1, eqs. 1 and 2)."""
+"""Sparse matrices that are read by rows, and the matrices of the Tri-graph (LinearRAG, section 3.1, eqs. 1 and 2)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "Sparse",
     "TooManyLinks",
     "both_ways",
+    "distinct",
     "pointers",
     "rarity",
 ]
@@ -28,14 +29,14 @@ Integers = npt.NDArray[np.integer]
 
 
 class TooManyLinks(Exception):
-    """More links were asked for than may be laid out at once."""
+    """More links were requested than may be in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
     """A matrix by rows (CSR): row i has the columns ``indices[indptr[i]:indptr[i + 1]]``, ascending, with ``counts``.
 
-    indptr: ``(n_rows + 1,) int64``. indices: ``(n_links,) int32``. counts: ``(n_links,)``, or None where all are one.
+    indptr: ``(n_rows + 1,) int64``. indices: ``(n_links,) int32``. counts: ``(n_links,)``, or None if all are one.
     """
 
     indptr: Integers
@@ -44,11 +45,11 @@ class Sparse:
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Sparse:
-        """The matrix that a pack holds as ``name.indptr``, ``name.indices`` and perhaps ``name.counts``."""
+        """The matrix stored in a pack as ``name.indptr``, ``name.indices`` and optionally ``name.counts``."""
         return cls(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays.get(f"{name}.counts"))
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as a pack holds them."""
+        """The arrays by name, as stored in a pack."""
         counts = {} if self.counts is None else {f"{name}.counts": self.counts}
         return {f"{name}.indptr": self.indptr, f"{name}.indices": self.indices, **counts}
 
@@ -56,9 +57,9 @@ class Sparse:
         return len(self.indptr) - 1
 
     def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
-        """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``.
+        """The links of some rows: for each its row's position in ``rows``, its column, and its position in ``indices``.
 
-        Raises TooManyLinks where there are more than ``most``.
+        Raises TooManyLinks if there are more than ``most``.
         """
         starts = self.indptr.take(rows)
         lengths = self.indptr.take(rows + 1) - starts
@@ -71,16 +72,16 @@ class Sparse:
         return owners, self.indices.take(places).astype(np.int64), places
 
     def occurrences(self, places: Rows) -> Scores:
-        """The counts at some places of ``indices``."""
+        """The counts at some positions of ``indices``."""
         return np.ones(len(places)) if self.counts is None else self.counts.take(places).astype(np.float64)
 
     def degrees(self, rows: Rows) -> Rows:
-        """The number of links of some rows."""
+        """The number of links of each row."""
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
 
 def rarity(documents: Integers) -> Scores:
-    """How much entities tell, by the documents that each is in: 1 for one, falling with the logarithm."""
+    """The weights of entities by document frequency: 1 for one document, falling with the logarithm."""
     weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
     return weight
 
@@ -90,9 +91,9 @@ class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
-    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each as
-    often as N says. documents: ``(n_entities,)``, in how many documents an entity is; None where every document is one
-    passage.
+    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each counted
+    with its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity; None if every document
+    is one passage.
     """
 
     mentions: Sparse
@@ -103,48 +104,60 @@ class Matrices:
     documents: Integers | None = None
 
     def spread(self, entities: Rows) -> Rows:
-        """In how many documents some entities are."""
+        """The document frequency of some entities."""
         if self.documents is None:
             return self.contained_in.degrees(entities)
         return self.documents.take(entities).astype(np.int64, copy=False)
 
     def rarity(self, entities: Rows) -> Scores:
-        """How much some entities tell: see ``rarity``."""
+        """The weights of some entities: see the function ``rarity``."""
         return rarity(self.spread(entities))
 
 
 def both_ways(
     rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
 ) -> tuple[Sparse, Sparse]:
-    """A sparse matrix from links, repeated ones added up, by rows and by columns."""
+    """A sparse matrix built from links, duplicates summed, and its transpose."""
     key = rows.astype(np.int64)
     key *= width
     key += columns
-    total = None
+    total: Integers | None = None
     if counts is None:
-        key.sort()
+        key = distinct(key)
     else:
         order = np.argsort(key)
         key, counts = key[order], counts[order]
-        del order
-    first = np.ones(len(key), dtype=bool)
-    np.not_equal(key[1:], key[:-1], out=first[1:])
-    if counts is not None:
+        first = _firsts(key)
         starts = np.flatnonzero(first)
         total = np.add.reduceat(counts, starts, dtype=np.int64).astype(np.int32) if len(starts) else counts[:0]
-    key = key[first]
+        key = key[first]
+        del order, first, starts
     column = (key % max(width, 1)).astype(np.int32)
     key //= max(width, 1)
     row = key.astype(np.int32)
-    del key, first
-    across = np.argsort(column, kind="stable")  # rows are ascending
-    return (
-        Sparse(pointers(row, height), column, total),
-        Sparse(pointers(column, width), row[across], None if total is None else total[across]),
-    )
+    across = Sparse(pointers(row, height), column, total)
+    if total is None:
+        key += column.astype(np.int64) << 32  # the low half is the row; sorting keys is faster than argsort
+        key.sort()
+        return across, Sparse(pointers(column, width), key.astype(np.int32))
+    order = np.argsort(column, kind="stable")  # rows are ascending
+    return across, Sparse(pointers(column, width), row[order], total[order])
+
+
+def distinct(values: Rows) -> Rows:
+    """The distinct values in ascending order; much faster than the hashing of `np.unique` for millions of values."""
+    ordered = np.sort(values)
+    return ordered[_firsts(ordered)]
+
+
+def _firsts(ordered: Rows) -> npt.NDArray[np.bool_]:
+    """True where a value differs from the one before it."""
+    first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return first
 
 
 def pointers(rows: Integers, height: int) -> Rows:
-    """Where the entries of each of `height` rows begin, and the end; rows: of each entry, ascending."""
+    """The CSR row pointers of `height` rows; rows: the row of each entry, ascending."""
     found: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
     return found

@@ -1,9 +1,9 @@
-"""The vectors of a snapshot's passages, and of the titles of their documents, which count beside them.
+"""The vectors of a snapshot's passages, and those of their documents' titles, which add to the similarity.
 
     similarity(q, p) = q . p + title * q . t(p)
 
-with t(p) the vector of the title of p's document, zero where it has none, and ``title`` the weight in the snapshot's
-parameters of dense. All methods that begin at the passages nearest to the question read one list of these.
+where t(p) is the title vector of p's document, zero if it has none, and ``title`` is the weight in the snapshot's
+parameters of dense. All methods that begin at the passages nearest to the question share one list of them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["Dense", "DenseParameters", "PassageVectors", "Titles", "passage_vect
 
 @dataclass(frozen=True, slots=True)
 class DenseParameters:
-    """The settings of ranking. title: what the cosine of the document's title counts beside that of the passage."""
+    """The settings of ranking. title: the weight of the title's cosine, added to that of the passage."""
 
     title: Annotated[float, Field(ge=0, le=10)] = 0.2
 
 
 class Titles:
-    """The vectors of a snapshot's titles; nothing is read before it is needed."""
+    """The vectors of a snapshot's titles, read on first use."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
 
     @cached_property
     def shards(self) -> list[Vectors]:
-        """``(n_documents, d) float32`` of each shard. Raises CorruptBlob where they do not fit the documents."""
+        """``(n_documents, d) float32`` of each shard. Raises CorruptBlob if they do not fit the documents."""
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
         labels = [one.name.partition("/")[2] for one in artifacts.shards("titles")]
@@ -57,7 +57,7 @@ class Titles:
 
     @cached_property
     def of_passages(self) -> Rows:
-        """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob where there is none."""
+        """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob if rows and passages do not match."""
         artifacts = self._artifacts
         first, found = 0, [np.empty(0, dtype=np.int64)]
         documents = artifacts.vectors("titles", "passage_document")
@@ -73,33 +73,33 @@ class Titles:
 class PassageVectors:
     """Finds the passages nearest to questions.
 
-    shards: ``(n, d) float32`` arrays of unit rows, one after the other. titles: None where they do not count.
+    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None if they do not count.
     """
 
     def __init__(self, shards: Sequence[Vectors], titles: Titles | None = None, weight: float = 0.0) -> None:
         self.shards = shards
         self._titles = titles
         self.weight = weight if titles is not None else 0.0
-        """How much a title counts; 0 where the snapshot has no vectors of titles."""
+        """The weight of a title; 0 if the snapshot has no title vectors."""
 
     @property
     def most(self) -> float:
-        """The largest similarity that there can be: 1 where titles do not count."""
+        """The upper bound of a similarity: 1 if titles do not count."""
         return 1.0 + self.weight
 
     @property
     def untitled(self) -> PassageVectors:
-        """The same by the passages' vectors alone, as the papers have it."""
+        """A copy that ignores titles, as the papers do."""
         return self.weighed(0.0)
 
     def weighed(self, weight: float) -> PassageVectors:
-        """The same with another weight of titles."""
+        """A copy with another weight of titles."""
         other = copy.copy(self)
         other.weight = weight if self._titles is not None else 0.0
         return other
 
     def nearest_to(self, asked: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
-        """``nearest`` of what is asked: found once, for all methods that weigh titles alike."""
+        """``nearest`` for a batch, cached for all methods with the same weight of titles."""
         return asked.first_of(
             f"nearest, titles {self.weight!r}",
             k,
@@ -108,15 +108,15 @@ class PassageVectors:
         )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
-        """The k passages most similar to each of ``(n_questions, d) float32``, and the similarities; ties by row."""
+        """The k passages most similar to each question ``(n_questions, d) float32``, with similarities; ties by row."""
         return nearest(self.shards, questions, k, allowed, self._beside())
 
     def similarities(self, questions: Vectors, pairs: Pairs) -> Scores:
-        """The similarity ``(n_pairs,) float32`` of each pair of a question and a passage."""
+        """The similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
         return similarities(self.shards, questions, pairs, self._beside())
 
     def cosines(self, questions: Vectors, pairs: Pairs) -> Scores:
-        """The same by the passages' vectors alone."""
+        """The cosines ``(n_pairs,) float32`` of (question, passage) pairs, without titles."""
         return products(self.shards, questions, pairs)
 
     def _beside(self) -> Beside | None:
@@ -126,9 +126,9 @@ class PassageVectors:
 
 
 def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
-    """The vectors of a snapshot's passages, and of its titles where it holds them, opened once.
+    """The vectors of a snapshot's passages, and of its titles if it has them, opened once.
 
-    Raises ConfigurationError for a parameter of dense that is not known here.
+    Raises ConfigurationError for an unknown parameter of dense.
     """
 
     def opened() -> PassageVectors:
@@ -140,7 +140,7 @@ def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
 
 
 class Dense(PassageRetriever):
-    """The passages whose vectors are nearest to the question's, with their titles; there is nothing to explain."""
+    """The passages whose vectors are nearest to the question's, titles included, without explanations."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         super().__init__(artifacts)
@@ -148,7 +148,7 @@ class Dense(PassageRetriever):
         self._near = passage_vectors_of(artifacts)
 
     def _use(self, setting: Any) -> None:
-        """With another weight of titles: see ``PassageRetriever``."""
+        """Apply settings, with the weight of titles: see ``PassageRetriever``."""
         super()._use(setting)
         self._near = self._near.weighed(setting.title)
 

@@ -1,6 +1,6 @@
-"""The passages of a snapshot by row: what turns the rows that a method found into hits.
+"""The passages of a snapshot by row, and conversion of rows into hits.
 
-A row is a passage's place in the whole corpus: the shards in the order of their labels, one after the other.
+A row is a passage's position in the whole corpus, the shards concatenated in label order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def passages_of(artifacts: Artifacts) -> Passages:
 
 
 class Passages:
-    """Rows of the whole corpus, and the hits made of them."""
+    """The passages of the whole corpus by row."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._path = artifacts.path
@@ -62,7 +62,7 @@ class Passages:
 
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
-        """``(n_passages,)``, the row of each passage's document, the documents counted as the passages are."""
+        """``(n_passages,)``, the row of each passage's document, numbered across shards as passages are."""
         found = [np.empty(0, dtype=np.int64)]
         for number, first in enumerate(self._documents.starts[:-1]):
             ids, of_documents = (rows.column(number, "document_id") for rows in (self._rows, self._documents))
@@ -70,7 +70,7 @@ class Passages:
         return np.concatenate(found)
 
     def document_ids(self) -> list[str]:
-        """The document of every passage."""
+        """The document id of every passage."""
         return [
             one
             for number in range(len(self._rows.tables))
@@ -78,7 +78,7 @@ class Passages:
         ]
 
     def documents_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The documents of some passages."""
+        """The document ids of some passages."""
         return self._rows.take(rows, "document_id")
 
     def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:
@@ -86,7 +86,7 @@ class Passages:
         return self._rows.take(rows, "passage_id")
 
     def tokens(self, row: int) -> int:
-        """The tokens of one passage."""
+        """The number of tokens of one passage."""
         return int(self._rows.value(row, "tokens"))
 
     def text(self, row: int) -> str:
@@ -111,7 +111,7 @@ class Passages:
         return self._documents.take(found, "title")
 
     def _document_rows(self, number: int) -> npt.NDArray[np.int64]:
-        """For each passage of a shard, the row of its document there."""
+        """The row, within the shard, of the document of each of its passages."""
         rows = self._titles.get(number)
         if rows is None:
             ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))
@@ -119,7 +119,7 @@ class Passages:
         return rows
 
     def _index_in(self, number: int, ids: pa.Array, of_documents: pa.Array) -> npt.NDArray[np.int64]:
-        """The place of each passage's document in a shard. Raises CorruptBlob where it is not there."""
+        """The position of each passage's document in a shard. Raises CorruptBlob if it is missing."""
         import pyarrow.compute as pc
 
         found = pc.index_in(ids, value_set=of_documents)

@@ -31,7 +31,7 @@ _DENSE = ReaderFamily(
 
 
 def _declared(name: str) -> ReaderFamily:
-    """What the folder of a family declares."""
+    """The declaration in a family's folder."""
     family: ReaderFamily = load(f"indexmill.families.{name}.family:FAMILY")
     return family
 
@@ -49,16 +49,16 @@ METHODS: dict[str, ReaderFamily] = {
         _declared("bm25"),
     )
 }
-"""All methods, the best first: a retrieval that names none takes the first that the snapshot holds."""
+"""All methods, the best first: the default of a retrieval is the first that the snapshot holds."""
 
 
 def available(manifest: Manifest) -> tuple[str, ...]:
-    """The methods whose family a snapshot holds, the best first."""
+    """The names of the methods that a snapshot supports, the best first."""
     return tuple(one.name for one in families_of(manifest))
 
 
 def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
-    """The same as their declarations."""
+    """The declarations of the methods that a snapshot supports, the best first."""
     return tuple(one for one in METHODS.values() if one.always or one.name in manifest.families)
 
 
@@ -77,13 +77,13 @@ def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
 
 
 def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
-    """Raise FamilyNotFound, which ends with what is missing, for a snapshot without a family."""
+    """Raise FamilyNotFound, its message ending with ``missing``, for a snapshot without a family."""
     if name not in manifest.families:
         raise FamilyNotFound(f"{where}: the snapshot does not hold {name!r}{missing}")
 
 
 def provided(artifacts: Artifacts, what: str) -> Any:
-    """What a family that the snapshot holds provides for others: see ``ReaderFamily``; None where none does."""
+    """The object that a family of the snapshot provides under a name: see ``ReaderFamily``; None if none does."""
     for one in families_of(artifacts.manifest):
         if what in one.provides:
             return load(one.provides[what])(artifacts)
@@ -91,11 +91,11 @@ def provided(artifacts: Artifacts, what: str) -> Any:
 
 
 def words_of(artifacts: Artifacts) -> TermIndex | None:
-    """What finds passages by their words; None where the snapshot holds no postings. Raises CorruptBlob."""
+    """The term index of the snapshot; None if it has no postings. Raises CorruptBlob."""
     return cast("TermIndex | None", provided(artifacts, "words"))
 
 
 def enable(artifact: str) -> str:
-    """What to write into the configuration for the first family that reads an artifact."""
+    """The line of configuration that enables the first family that reads an artifact."""
     name = next(one.name for one in METHODS.values() if artifact in one.artifacts)
     return f"`families: {{{name}: {{enabled: true}}}}`"

@@ -1,11 +1,11 @@
-"""The first hits of each question in the order of a reranker (``indexmill.models.reranker``).
+"""Reranking of the first hits of each question (``indexmill.models.reranker``).
 
-Only passages are reranked. A hit of another kind, such as a summary, keeps its place: how many of each kind a
-question is given is the method's to say, and a reranker has learned to compare passages. So the passages among the
-first ``depth`` hits are dealt out anew to the places that passages had. What stands behind them stays as it is.
+Only passages are reranked. A hit of another kind, such as a summary, keeps its place: the method decides how many hits
+of each kind a question gets, and a reranker has learned to compare passages. So the passages among the first ``depth``
+hits are permuted over the places that passages had. Later hits stay as they are.
 
-A passage's score is then the reranker's, and its explanation says under ``rerank`` which place and score it had. Scores
-of passages that were reranked compare with each other alone.
+A passage's score is then the reranker's, and its explanation records the previous rank and score under ``rerank``.
+Scores of reranked passages are comparable only with each other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["reranked"]
 def reranked(
     reranker: Reranker, questions: Sequence[str], found: Sequence[Sequence[Hit]], depth: int, explain: bool = True
 ) -> list[list[Hit]]:
-    """The hits of each question, the passages of the first ``depth`` in the reranker's order, ties as they stood.
+    """The hits of each question, the passages of the first ``depth`` in the reranker's order, ties in the given order.
 
-    Raises BadInput where the reranker does not give one finite score for each text, and what it raises itself.
+    Raises BadInput if the reranker does not return one finite score per text; its own errors pass through.
     """
     return [
         _reranked(reranker, question, hits, depth, explain) for question, hits in zip(questions, found, strict=True)
@@ -53,6 +53,6 @@ def _reranked(reranker: Reranker, question: str, hits: Sequence[Hit], depth: int
 
 
 def _text_of(hit: Hit) -> str:
-    """What the reranker reads of a hit: its title, if it has one, and its text."""
+    """The text of a hit for the reranker: its title, if any, and its text."""
     title = hit.title.strip()
     return f"{title}\n{hit.text}" if title else hit.text

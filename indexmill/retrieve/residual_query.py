@@ -1,7 +1,7 @@
-"""The open question: what is left of a question's vector when the names in it are taken out.
+"""The open question: a question's vector with the names in it removed, wholly or in part.
 
-The names in a question pull its vector to what they name, and linking finds that anyway. Where similarity looks for
-something else, the part of the vector that lies in the span of the names' vectors is reduced.
+The names in a question pull its vector towards what they name, which linking finds anyway. For similarity to find
+something else, the component of the vector in the span of the names' vectors is reduced.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from indexmill.retrieve.linking import Links, link_columns
 __all__ = ["LEAST", "linked_parts", "named_parts", "without"]
 
 LEAST = 1e-2
-"""Below this a relative similarity or the length of a remainder is noise."""
+"""The threshold below which a relative similarity or the length of a remainder is noise."""
 
 Rows = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.float64]
 
 
 def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, rows: Rows) -> Parts:
-    """The part ``(n_questions, d)`` of each question's vector that lies in the span of the vectors of its names.
+    """The projection ``(n_questions, d)`` of each question's vector onto the span of the vectors of its names.
 
-    vectors: ``(n_questions, d) float32``. names: ``(n, d) float32`` arrays, one after the other the vectors of names.
-    questions, rows: each question that has names, ascending, with the rows of their vectors. The span's basis is made
-    by Gram and Schmidt in the order of the rows, the n-th names of all questions at once.
+    vectors: ``(n_questions, d) float32``. names: ``(n, d) float32`` arrays of name vectors, numbered consecutively.
+    questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the span is built
+    by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
     """
     found = np.zeros(vectors.shape)
     order = rows.argsort()
@@ -68,7 +68,7 @@ def linked_parts(
 
 
 def without(vectors: Vectors, named: Parts, share: float) -> Vectors:
-    """The unit vectors without a share of some part of each; one of which nothing would be left stays as it is."""
+    """The vectors minus a share of ``named``, renormalised; a vector of which nothing would be left stays unchanged."""
     if not share:
         return vectors
     rest = vectors - share * named

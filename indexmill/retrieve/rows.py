@@ -1,4 +1,4 @@
-"""A snapshot's table by row: its shards one after the other, each read once, when a row in it is first wanted."""
+"""A snapshot's table by row: its shards concatenated, each read once, on first access."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """Some columns of ``name/<shard>``. Thread-safe; a shard's columns stay in memory once they are read."""
+    """Some columns of the tables ``name/<shard>``. Thread-safe; a shard's columns stay in memory once read."""
 
     def __init__(self, artifacts: Artifacts, name: str, columns: Sequence[str]) -> None:
         self._artifacts = artifacts
@@ -32,7 +32,7 @@ class Rows:
         if len(counts) < len(self.tables):
             raise CorruptBlob(f"{artifacts.path}: the manifest does not say how many rows {name!r} has")
         self.starts = [0, *itertools.accumulate(counts)]
-        """The first row of every shard, and the number of all rows."""
+        """The first row of every shard, then the total number of rows."""
         self._bounds = np.array(self.starts, dtype=np.int64)
         self._shards: dict[int, dict[str, Any]] = {}
         self._lock = Lock()
@@ -41,7 +41,7 @@ class Rows:
         return self.starts[-1]
 
     def locate(self, row: int) -> tuple[int, int]:
-        """The number of the shard that holds a row, and the row's place in it."""
+        """The number of a row's shard, and the row's position in it."""
         number = bisect.bisect_right(self.starts, row) - 1
         return number, row - self.starts[number]
 
@@ -61,7 +61,7 @@ class Rows:
         return self.shard(number)[column][place].as_py()
 
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
-        """The values of some rows, in their order."""
+        """The values of some rows, in the order given."""
         numbers, places = self.places(rows)
         found: list[Any] = [None] * len(rows)
         for number in np.unique(numbers).tolist():
@@ -72,12 +72,12 @@ class Rows:
         return found
 
     def places(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The numbers of the shards that some rows are in, and their places there."""
+        """The shard numbers of some rows, and the rows' positions in their shards."""
         numbers = self._bounds.searchsorted(rows, side="right") - 1
         return numbers, rows - self._bounds[numbers]
 
     def column(self, number: int, name: str) -> pa.Array:
-        """Any column of one shard, which does not stay in memory. Raises CorruptBlob."""
+        """Any column of one shard, not cached. Raises CorruptBlob."""
         return self._read(number, [name])[name]
 
     def _read(self, number: int, columns: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The packs that a snapshot may have, by artifact: those that no family owns, and what the families declare."""
+"""The schemas of all packs that a snapshot may have, by artifact: the shared packs and those of the families."""
 
 from __future__ import annotations
 

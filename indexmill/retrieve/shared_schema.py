@@ -1,4 +1,4 @@
-"""The packs that no family owns: vectors of passages, sentences, titles and names. And arrays that several share."""
+"""The packs that no family owns (vectors of passages, sentences, titles and names), and arrays that several share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PACKS = {"vectors/<shard>": VECTORS, "titles/<shard>": TITLES, "names/<entity sh
 
 
 def sentence_arrays() -> dict[str, Array]:
-    """The links of sentences and entities, and what tells them from each other."""
+    """The arrays that link sentences and entities, with the passage of each sentence and the key of each entity."""
     return {
         **sparse("mentions", "sentences", "entities", "sentences by entities"),
         **sparse("mentioned_in", "entities", "sentences", "entities by sentences"),

@@ -1,16 +1,17 @@
-"""Passages by their words: postings, and BM25 over them (Robertson and Zaragoza, The Probabilistic Relevance Framework:
+"""Lexical retrieval: postings, and BM25 over them (Robertson and Zaragoza, The Probabilistic Relevance Framework:
 BM25 and Beyond, 2009, section 3.4).
 
     score(q, p) = sum over the terms t of q of   idf_t f (k1 + 1) / (f + k1 (1 - b + b l_p / mean l))
     idf_t       = ln(1 + (N - n_t + 1/2) / (n_t + 1/2)),   never negative
 
-with f the occurrences of t in the passage p of l_p terms, and n_t of all N passages holding t. A term that the question
-repeats counts as often. The shards hold occurrences and lengths; n_t and the mean are of the whole corpus, added up
-here, so the score does not depend on how the corpus is cut, nor on which passages may take part.
+where f is the number of occurrences of t in the passage p, l_p the number of terms of p, and n_t the number of the N
+passages that contain t. A term counts as often as the question repeats it. The shards hold occurrences and lengths; n_t
+and the mean length are computed here over the whole corpus, so the score does not depend on the division into shards,
+nor on the passages that may be found.
 
-Two fields are scored so, and their scores added up: what a passage says, and, times ``title``, the title of its
-document alone, wholly discounted by its length (b = 1), since a title that the question says entirely is worth more
-than one that it says in part. (BM25F, section 3.6, adds up occurrences instead; so does a title within its passages.)
+Two fields are scored in this way and summed: the passage, and, times ``title``, the title of its document alone, fully
+normalised by length (b = 1), since a title that occurs entirely in the question is worth more than one that occurs in
+part. (BM25F, section 3.6, sums occurrences instead, as does a title that is part of its passages.)
 """
 
 from __future__ import annotations
@@ -47,28 +48,27 @@ Scores = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 HELD_POSTINGS = 1 << 20
-"""Postings that are held at once, unless one question has more: some 50 MB."""
+"""The maximum number of postings in memory at once, unless one question has more: some 50 MB."""
 
 
 FIELDS = ("", "titles.")
-"""What the names of the arrays of each field begin with: what passages say, and the titles of their documents."""
+"""The prefix of the array names of each field: passages, and titles of their documents."""
 
 
 FIELD_ARRAYS = ("keys", "indptr", "passages", "counts", "lengths")
-"""The names of the arrays of a field, as the task that writes the postings describes them."""
+"""The names of the arrays of a field, described in the task that writes the postings."""
 
 
 _TITLE_B = 1.0
-"""How far long titles are discounted."""
+"""The length normalisation of titles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bm25Parameters:
     """The settings of ranking.
 
-    k1: how soon more occurrences of a term stop to count. b: how far long passages are discounted, 0 to 1.
-    title: what the score of the title alone counts beside that of the passage. common_words: whether words like "the"
-    count in a question that has others.
+    k1: the saturation of repeated terms. b: the length normalisation of passages, 0 to 1. title: the weight of the
+    title's own score. common_words: True if words like "the" count in a question that has others.
     """
 
     k1: Weight = 1.2
@@ -80,9 +80,9 @@ class Bm25Parameters:
 class Ranked(NamedTuple):
     """The passages of one question, best first, ties by row.
 
-    rows: ``(k,) int64``. scores: ``(k,) float64``. places, terms, parts: for every term of the question that is in one
-    of them, and once more where it is in its title, the place in ``rows``, the term's in the question, and what it adds
-    to the score.
+    rows: ``(k,) int64``. scores: ``(k,) float64``. places, terms, parts: one entry per question term and passage that
+    contains it, and another if the title contains it: the position in ``rows``, the position of the term in the
+    question, and its contribution to the score.
     """
 
     rows: Rows
@@ -92,15 +92,16 @@ class Ranked(NamedTuple):
     parts: Scores
 
     def first(self, k: int) -> Ranked:
-        """The k best of these."""
+        """The k best of the passages."""
         inside = self.places < k
         return Ranked(self.rows[:k], self.scores[:k], self.places[inside], self.terms[inside], self.parts[inside])
 
 
 class _Postings(NamedTuple):
-    """What some terms add to the scores of passages.
+    """The contributions of terms to the scores of passages.
 
-    rows: the passages, term after term, ascending for each. added: to the score of each. bounds: where each term's are.
+    rows: the passages, term by term, ascending within a term. added: the contribution to each. bounds: the range of
+    each term.
     """
 
     rows: Rows
@@ -108,7 +109,7 @@ class _Postings(NamedTuple):
     bounds: Rows
 
     def of(self, terms: Rows, repeats: Scores) -> tuple[list[Rows], list[Scores], Rows]:
-        """The passages and what is added to them, term by term, with so many repeats; and how many each term has."""
+        """The passages and contributions of each term, times its repeats, and the number of passages of each term."""
         low, high = self.bounds[terms], self.bounds[terms + 1]
         parts = [slice(*bounds) for bounds in zip(low.tolist(), high.tolist(), strict=True)]
         added = [self.added[part] * n for part, n in zip(parts, repeats.tolist(), strict=True)]
@@ -116,7 +117,7 @@ class _Postings(NamedTuple):
 
 
 class _Field:
-    """The postings of one field in some shards. prefix: of the names of its arrays."""
+    """The postings of one field in some shards. prefix: the prefix of its array names."""
 
     def __init__(self, shards: Sequence[Arrays], prefix: str) -> None:
         self._shards = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
@@ -137,7 +138,7 @@ class _Field:
         return other
 
     def find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Where the postings of some terms begin in each shard, and how many they are: ``(n_shards, n_terms)``."""
+        """The start and the number of the postings of each term in each shard: ``(n_shards, n_terms)``."""
         firsts = np.zeros((len(self._shards), len(wanted)), np.int64)
         sizes = np.zeros_like(firsts)
         for i, shard in enumerate(self._shards):
@@ -151,7 +152,7 @@ class _Field:
         return firsts, sizes
 
     def postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> _Postings:
-        """Those of the terms that were found there."""
+        """The postings of the terms, given their starts and sizes from ``find``."""
         frequencies = sizes.sum(axis=0)
         bounds = np.concatenate(([0], frequencies.cumsum()))
         ends = sizes.T.cumsum().reshape(sizes.T.shape).T  # of each shard's part of each term
@@ -177,9 +178,9 @@ class _Field:
 
 
 class TermIndex:
-    """The postings of some shards, which may be memory maps; a question reads those of its own terms alone.
+    """The postings of some shards, which may be memory maps; a question reads only those of its own terms.
 
-    shards: the arrays FIELD_ARRAYS of each field, passages numbered one after the other.
+    shards: the arrays FIELD_ARRAYS of each field, passages numbered consecutively across shards.
     """
 
     def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
@@ -209,10 +210,10 @@ class TermIndex:
         allowed: Allowed | None = None,
         explain: bool = True,
     ) -> Iterator[Ranked]:
-        """The k best passages that hold a term of each question; fewer where fewer do.
+        """The k best passages that contain a term of each question; fewer if fewer do.
 
-        questions: the terms of each, or how often each term counts. allowed: ``(n_passages,)``, which passages may be
-        found; all for None. explain: False saves the time of places, terms and parts, which are empty then.
+        questions: the terms of each, or a weight per term. allowed: ``(n_passages,)``, a mask of the passages that may
+        be found; None for all. explain: False leaves places, terms and parts empty, to save time.
         """
         counted = [
             sorted(terms.items() if isinstance(terms, Mapping) else Counter(terms).items()) for terms in questions
@@ -238,7 +239,7 @@ class TermIndex:
             first = end
 
     def _best(self, fields: Sequence[tuple[list[Rows], list[Scores], Rows]], k: int, explain: bool) -> Ranked:
-        """Rank the passages of one question; a score is added up field by field in the order of the terms."""
+        """Rank the passages of one question; a score is summed field by field in the order of the terms."""
         passages = np.concatenate([np.empty(0, np.int64), *(rows for field, _, _ in fields for rows in field)])
         added = np.concatenate([np.empty(0), *(scores for _, field, _ in fields for scores in field)])
         scores = np.bincount(passages, added, len(self)).astype(np.float64, copy=False)
@@ -256,7 +257,7 @@ class TermIndex:
 
 
 def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
-    """Where runs of questions end that have at most HELD_POSTINGS postings, or are one question."""
+    """The ends of consecutive groups of questions with at most HELD_POSTINGS postings each, or of one question."""
     held = 0
     for i, terms in enumerate(questions):
         more = int(frequencies[terms].sum())
@@ -269,19 +270,19 @@ def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
 
 
 def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
-    """The terms by which each question is ranked: without common words where it has others."""
+    """The ranking terms of each question: without common words if it has others."""
     analyser = Analyser()
     return [ranking_terms(analyser.terms(question), common_words) for question in questions]
 
 
 def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
-    """Those of some terms by which passages are ranked."""
+    """The terms used for ranking: without common words if there are others, unless these count."""
     found = list(terms)
     return found if common_words else [term for term in found if term not in COMMON] or found
 
 
 def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
-    """The k best passages by the words of each question: found once, for all methods that want them."""
+    """The k best passages of each question by BM25, cached for all methods."""
 
     def find(length: int) -> list[Ranked]:
         terms = question_terms(asked.questions, index.setting.common_words)
@@ -291,7 +292,7 @@ def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
 
 
 def fields_of(shards: Sequence[Arrays]) -> list[str]:
-    """Of FIELDS those that all shards hold: snapshots of before have no titles."""
+    """The FIELDS that all shards have: older snapshots have no titles."""
     own, *more = FIELDS
     held = [field for field in more if all(field + name in shard for shard in shards for name in FIELD_ARRAYS)]
     return [own, *held]

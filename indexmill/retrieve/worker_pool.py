@@ -1,13 +1,13 @@
-"""Helper processes: the questions of a batch are divided among processes that have the same snapshot open.
+"""Helper processes: a batch of questions is divided among processes that have the same snapshot open.
 
-Python runs the code of one thread at a time, so one process answers a batch on one core, but for numpy's larger
-products. The parent divides the batch and collects the hits. It alone holds the encoder: helpers send it the texts that
-they need encoded. Arrays are memory maps, which all processes share; what a method derives from them on first use
-belongs to each process.
+Python runs one thread at a time, so one process answers a batch on one core, except for numpy's larger products. The
+parent divides the batch and collects the hits. Only the parent has the encoder: helpers send it the texts that they
+need encoded. Arrays are memory maps, which all processes share; data that a method derives from them on first use
+is private to each process.
 
-Parent and helper talk over a pair of sockets, which a forked process closes. The parent sends what opens the snapshot,
-then a ``_Part`` for each part of a batch. The helper answers with ``("encode", texts)`` as often as needed, then with
-``("found", rows)`` or ``("error", error)``.
+Parent and helper talk over a pair of sockets, which a forked process closes. The parent sends a function that opens the
+snapshot, then a ``_Part`` for each part of a batch. The helper answers with ``("encode", texts)`` as often as needed,
+then with ``("found", rows)`` or ``("error", error)``.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ PART = 64
 """The most questions in one part."""
 
 PATIENCE = 5.0
-"""Seconds that helpers have to end after their sockets are closed; then they are killed."""
+"""Seconds after their sockets are closed until helpers are killed."""
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""Seconds that a helper has for a part, and for each question in it; then it is killed, and others answer the part."""
+"""The timeout of a helper per part, plus that per question; then it is killed, and others answer the part."""
 
 FIRST_ANSWER_SECONDS = 3600.0
-"""Seconds that a helper has for its first part with a method: it opens the snapshot, and hashes the files it reads."""
+"""The timeout of a helper's first part with a method: it opens the snapshot and hashes the files it reads."""
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.retrieve.worker_pool import serve; serve()"
 )
 
 _ENVIRONMENT = {
-    # The cores are shared out already.
+    # The helpers already use the cores.
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
-    # Memory that the C library keeps: what one part takes, which the kernel would have to clear for the next.
+    # The C library keeps the memory of one part for the next; otherwise the kernel would have to clear it again.
     **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 25)),
 }
-"""Variables of a helper's environment, unless the parent's environment sets them."""
+"""Defaults for a helper's environment; the parent's environment takes precedence."""
 
 
 class Opened(Protocol):
-    """What a helper opens: a snapshot."""
+    """A snapshot opened by a helper."""
 
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method."""
@@ -75,7 +75,7 @@ class Opened(Protocol):
 
 
 class _Part(NamedTuple):
-    """Some questions of a batch, for a helper. encodes: whether it may have further texts encoded."""
+    """Some questions of a batch, for a helper. encodes: True if it may ask the parent to encode texts."""
 
     method: str
     parameters: dict[str, object]
@@ -89,19 +89,19 @@ _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
 
 
 class ReaderPool:
-    """Processes that have the same snapshot open as this one, and answer batches for it.
+    """A pool of processes that have the same snapshot open as this one and answer batches for it.
 
-    One batch at a time, whichever thread asks. If a helper ends, or does not answer in time, another one answers its
-    part, with a warning; a new helper is started for the next batch. A forked process has no helpers: it answers by
+    The pool answers one batch at a time, from any thread. If a helper ends or times out, another one answers its part,
+    with a warning; a new helper is started for the next batch. A forked process has no helpers and answers batches
     itself.
     """
 
     def __init__(self, opening: Callable[[], Opened], count: int) -> None:
-        """Start ``count`` helpers. opening: opens the snapshot; can be pickled. Raises BadInput for less than one."""
+        """Start ``count`` helpers. opening: opens the snapshot; picklable. Raises BadInput for fewer than one."""
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
         self._opening = opening
-        self._lock = threading.RLock()  # so that a signal's handler may close what its thread is in
+        self._lock = threading.RLock()  # so that a signal handler may close the pool while its thread is in search
         self._owner = os.getpid()
         self._readers = [_Reader(self._opening) for _ in range(count)]
         self._finalizer = weakref.finalize(self, _end, self._readers, self._owner)
@@ -121,7 +121,7 @@ class ReaderPool:
         k: int,
         version: int | None,
     ) -> list[list[Hit]]:
-        """What ``retriever.search(asked, k)`` gives, and raises. method, parameters: the retriever's."""
+        """The hits of ``retriever.search(asked, k)``, or its error. method, parameters: the retriever's."""
         if len(asked.questions) < FEWEST or os.getpid() != self._owner:
             return retriever.search(asked, k)
         with self._lock:
@@ -174,7 +174,7 @@ class ReaderPool:
                     else:
                         found[part.start] = [_hits(of_one, version) for of_one in told]
         except BaseException:
-            for helper, _ in busy.values():  # nobody waits for what they do
+            for helper, _ in busy.values():  # nobody waits for their answers
                 helper.end()
             raise
         if error is not None:
@@ -182,7 +182,7 @@ class ReaderPool:
         return [hits for first in sorted(found) for hits in found[first]]
 
     def close(self) -> None:
-        """End the helpers after the batch at hand; the parent answers later batches by itself."""
+        """End the helpers after the current batch; the parent answers later batches itself."""
         if os.getpid() == self._owner:
             with self._lock:
                 self._owner = -1
@@ -193,7 +193,7 @@ _EVERY: weakref.WeakSet[ReaderPool] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In a process that is forked: close the sockets of helpers, so that they end with the one that started them."""
+    """In a forked child, close the helpers' sockets, so that helpers end with the process that started them."""
     for helpers in _EVERY:
         for helper in helpers._readers:
             helper.connection.close()
@@ -203,7 +203,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _some(asked: QueryBatch, part: slice) -> QueryBatch:
-    """Some of the questions, by themselves."""
+    """A batch of some of the questions, with no shared results."""
     return replace(
         asked, questions=asked.questions[part], vectors=asked.vectors[part], names=asked.names[part], shared={}
     )
@@ -216,7 +216,7 @@ def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -
 class _Reader:
     """A helper process, and the parent's end of its socket.
 
-    asked: whether it has yet to answer what it was asked. answered: the methods with which it has answered before.
+    asked: True while an answer is outstanding. answered: the methods with which it has answered before.
     """
 
     def __init__(self, opening: Callable[[], Opened]) -> None:
@@ -236,16 +236,16 @@ class _Reader:
                 stdout=subprocess.DEVNULL,
                 env={**_ENVIRONMENT, **os.environ},
                 pass_fds=[its.fileno()],
-                process_group=0,  # Ctrl-C is for the process that asks
+                process_group=0,  # Ctrl-C goes to the parent only
             )
         self.send(opening)
 
     def is_idle(self) -> bool:
-        """Whether it runs and has answered what it was asked; after an interrupt it may not have."""
+        """True if the helper runs and has no answer outstanding, as it may after an interrupt."""
         return not (self.asked or self.connection.closed) and self.process.poll() is None
 
     def ask(self, what: object, questions: int, method: str) -> None:
-        """Send it a part of so many questions, or an answer to its own request, and start the clock."""
+        """Send a part of so many questions, or the reply to a request of the helper, and start its timeout."""
         self.asked = True
         seconds = ANSWER_SECONDS + QUESTION_SECONDS * questions
         if method not in self.answered:
@@ -256,17 +256,17 @@ class _Reader:
         self.send(what)
 
     def _kill(self, seconds: float) -> None:
-        """Kill the process from the timer's thread, so that a thread that sends to it or waits for it goes on."""
+        """Kill the process from the timer's thread, which unblocks a thread that sends to it or waits for it."""
         self._late = f"has not answered for {seconds:.0f} seconds and was killed"
         self.process.kill()
 
     def send(self, what: object) -> None:
-        """Send it an object; one that has ended does not answer."""
+        """Send an object to the helper; errors of a helper that has ended are ignored."""
         with contextlib.suppress(OSError):
             self.connection.send(what)
 
     def receive(self) -> tuple[str, Any]:
-        """Its next message, or that it has ended."""
+        """The next message of the helper, or ``("ended", reason)``."""
         try:
             said: tuple[str, Any] = self.connection.recv()
             return said
@@ -278,7 +278,7 @@ class _Reader:
                 self._watch.cancel()
 
     def end(self) -> int:
-        """Kill it, whatever it is doing; returns its exit code."""
+        """Kill the helper and return its exit code."""
         if self._watch is not None:
             self._watch.cancel()
         self.connection.close()
@@ -287,7 +287,7 @@ class _Reader:
 
 
 def _end(helpers: list[_Reader], owner: int) -> None:
-    """Let helpers end, as they do once their sockets are closed."""
+    """Close the helpers' sockets, so that they end; kill those that do not end in time."""
     if os.getpid() != owner:
         return
     for helper in helpers:
@@ -304,7 +304,7 @@ def _unable(texts: list[str]) -> Vectors:
 
 
 def _tried(act: Callable[[], object]) -> tuple[str, Any]:
-    """``("found", result)``, or ``("error", error)`` with an error that can be pickled."""
+    """``("found", result)``, or ``("error", error)`` with a picklable error."""
     try:
         return "found", act()
     except Exception as error:
@@ -316,7 +316,7 @@ def _tried(act: Callable[[], object]) -> tuple[str, Any]:
 
 
 def serve() -> None:
-    """The program of a helper: answers over the socket that its arguments name, until that is closed."""
+    """Run a helper: answer over the socket named in the arguments until it is closed."""
     with Connection(int(sys.argv[2])) as connection, contextlib.suppress(EOFError, OSError):
         state, snapshot = _tried(connection.recv())
         while state == "found":
@@ -327,7 +327,7 @@ def serve() -> None:
 
 
 def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
-    """The fields of each question's hits: they take a third of the time that hits take to send."""
+    """The fields of each question's hits, which take a third of the time to send that hits take."""
 
     def encode(texts: list[str]) -> Vectors:
         connection.send(("encode", texts))

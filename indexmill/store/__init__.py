@@ -1,1 +1,1 @@
-"""The snapshot format and where snapshots lie, read-only."""
+"""The snapshot format, and read-only access to the places that hold snapshots."""

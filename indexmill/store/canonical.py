@@ -1,4 +1,4 @@
-"""Canonical bytes and the hashes taken of them: the ground that keys, ids and manifests stand on."""
+"""Canonical bytes and their hashes, from which keys, ids and manifests are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = 1000  # of an integer; Python itself takes seconds for what is much lo
 def canonical_json(value: Any) -> bytes:
     """The one UTF-8 encoding of a JSON value: sorted keys, no spaces, no NaN, a final newline.
 
-    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    Raises ValueError for NaN and infinities, TypeError for values that JSON cannot hold.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8") + b"\n"
@@ -26,8 +26,8 @@ def canonical_json(value: Any) -> bytes:
 def strict_json(data: str | bytes) -> Any:
     """The JSON value of a text, or of UTF-8 bytes, that others wrote.
 
-    Raises ValueError for what is no JSON, and for what Python's parser lets through: a name that an object has twice,
-    NaN, infinities, a number beyond all bounds, a lone surrogate, and a depth that no parser takes.
+    Raises ValueError for text that is not JSON, and for what Python's parser lets through: a duplicate name in an
+    object, NaN, infinities, a number out of range, a lone surrogate, and nesting too deep for a parser.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     try:
@@ -67,18 +67,18 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number,
 
 
 def digest_of(data: bytes) -> str:
-    """SHA-256 of some bytes, 64 hex digits: the name of a blob."""
+    """The SHA-256 of some bytes in 64 hex digits: the name of a blob."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:
-    """The same of a file."""
+    """The SHA-256 of a file, as ``digest_of`` gives it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_id(kind: str, *parts: str) -> str:
-    """An id made from content: 32 hex digits of SHA-256 over the kind and the length-prefixed parts.
+    """An id derived from content: 32 hex digits of the SHA-256 over the kind and the length-prefixed parts.
 
     The prefixes keep ("ab", "c") and ("a", "bc") apart; the kind keeps a passage and an entity apart.
     """
@@ -86,7 +86,7 @@ def content_id(kind: str, *parts: str) -> str:
 
 
 def digest_of_texts(*texts: str) -> str:
-    """SHA-256 over texts, each after its length in bytes, so that none runs into the next: 64 hex digits."""
+    """The SHA-256, in 64 hex digits, over texts, each prefixed with its length in bytes to keep them apart."""
     hashed = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8")

@@ -6,8 +6,8 @@
     <artifact>                     other arrays and files, under their own names
 
 The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs. A
-link in the folder may lead elsewhere within it, not out of it. That is looked at when a file is first used. It is
-opened by its path again after that, so nothing here guards against someone who changes the folder meanwhile.
+link in the folder may lead elsewhere within it, not out of it. This is checked when a file is first used. Later uses
+open the file by its path again, so nothing here guards against someone who changes the folder meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 def exported_name(artifact: Artifact, manifest: Manifest) -> str:
-    """Where an artifact of a manifest lies below the exported folder."""
+    """The path of a manifest's artifact, relative to the exported folder."""
     if artifact.kind == "table":
         return f"tables/{artifact.name}.parquet"
     family = artifact.name.partition("/")[0] in manifest.families
@@ -38,17 +38,17 @@ def exported_name(artifact: Artifact, manifest: Manifest) -> str:
 
 
 def is_exported(path: Path) -> bool:
-    """Whether a folder is an exported snapshot, not a store."""
+    """True if a folder is an exported snapshot rather than a store."""
     return (path / MANIFEST_FILE).exists()
 
 
 class ExportedFolder:
-    """The reader's side of an exported folder; never writes."""
+    """A reader of an exported folder; it never writes."""
 
     def __init__(self, path: Path, digest: str | None = None) -> None:
         """Read the manifest.
 
-        Raises SnapshotNotFound where its SHA-256 is not the one given, CorruptBlob where it cannot be read.
+        Raises SnapshotNotFound if its SHA-256 is not the one given, CorruptBlob if it cannot be read.
         """
         self._path = path
         where = path / MANIFEST_FILE
@@ -67,11 +67,11 @@ class ExportedFolder:
         self._lock = Lock()
 
     def path_of(self, artifact: Artifact) -> Path:
-        """Where the artifact's file should lie, unchecked."""
+        """The path at which the artifact's file is expected, unchecked."""
         return self._path / exported_name(artifact, self.manifest)
 
     def open_local(self, artifact: Artifact) -> Path:
-        """The artifact's file, checked against size and digest on first use; raises CorruptBlob."""
+        """The path of the artifact's file, checked against size and digest on first use; raises CorruptBlob."""
         path = self.path_of(artifact)
         with self._lock:
             if artifact.name not in self._checked:
@@ -99,7 +99,7 @@ class ExportedFolder:
             )
 
     def _open(self, path: Path, most: int | None = None) -> BufferedReader:
-        """A regular file of the folder; raises CorruptBlob for any other, and for a link that leaves the folder."""
+        """Open a regular file of the folder; raises CorruptBlob for any other kind and for a link out of the folder."""
         if not path.resolve().is_relative_to(self._path.resolve()):
             raise CorruptBlob(f"{path}: is a link that leads out of the folder: export the snapshot again")
         return open_regular(path, most)

@@ -57,7 +57,7 @@ _verifying = Lock()
 def check_store(root: Path) -> None:
     """Raise unless a folder is a store that this indexmill can read.
 
-    SnapshotNotFound: it is no store, or none yet. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
+    SnapshotNotFound: it is not a store, or not yet one. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
     `store.json` is damaged.
     """
     path = root / STORE_FILE
@@ -90,7 +90,7 @@ def check_store(root: Path) -> None:
 
 
 def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
-    """The bytes of a named record; NotFound if there is none, StoreError if it cannot be read or has over ``most``."""
+    """The bytes of a named record; NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
     path = root / check_name(name)
     try:
         return read_regular(path, most)
@@ -157,7 +157,7 @@ def _reading_blob(path: Path) -> Iterator[None]:
 
 
 def verified_again(root: Path, digest: str) -> None:
-    """Keep counting a blob as verified after its time was set by the one who has just verified it."""
+    """Keep a blob's verified status after its verifier has set its modification time."""
     path = root / blob_path(digest)
     with _verifying:
         _verified[str(path)] = _identity(path.stat())
@@ -176,7 +176,7 @@ BLOB_ADVICE = (
 
 
 def _is_empty(root: Path) -> bool:
-    """Whether nothing is at a path, or a folder without anything in it."""
+    """True if the path does not exist or is an empty folder."""
     try:
         return next(root.iterdir(), None) is None
     except FileNotFoundError:
@@ -199,7 +199,7 @@ class FolderReader:
         return f"FolderReader({str(self.root)!r})"
 
     def _entries(self, prefix: str) -> list[Path]:
-        """What lies below a prefix, ordered by name."""
+        """The entries below a prefix, ordered by name."""
         try:
             return sorted((self.root / prefix).iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -253,20 +253,20 @@ class FolderReader:
         return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
 
     def _opens(self, version: int, branch: str) -> bool:
-        """Whether a version's record can be read, and its manifest is there."""
+        """True if a version's record can be read and its manifest exists."""
         try:
             return (self.root / blob_path(self.ref(version, branch).manifest)).is_file()
         except StoreError:
             return False
 
     def newest(self, branch: str = BRANCH) -> Ref:
-        """The newest ref that stands; SnapshotNotFound if nothing was published yet."""
+        """The ref of the newest version (see ``newest_version``); SnapshotNotFound if nothing was published yet."""
         return self.ref(self.newest_version(branch), branch)
 
     def newest_version(self, branch: str = BRANCH) -> int:
-        """The number of the newest version that was not withdrawn as it was published.
+        """The number of the newest version that was not removed.
 
-        Where none is there any more, the last of all: opening it says why. SnapshotNotFound if nothing was published.
+        If none is left, the number of the last one, whose opening says why. SnapshotNotFound if none was published.
         """
         versions = self.versions(branch)
         if not versions:
@@ -280,7 +280,7 @@ class FolderReader:
         return [self.ref(version, branch) for version in self.versions(branch)]
 
     def removals(self) -> dict[int, Removal]:
-        """The versions that are no longer there, with the records that say so."""
+        """The removed versions, with the records of their removal."""
         return {number: self._record(Removal, removal_name(number)) for number in self._numbers(removal_prefix())}
 
     def check_there(self, version: int) -> None:
@@ -294,13 +294,13 @@ class FolderReader:
         )
 
     def aliases(self) -> dict[str, int]:
-        """Where each alias points now, ordered by name."""
+        """The version that each alias points to, ordered by name."""
         entries = self._entries(alias_prefix())
         names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
         return {alias: version for alias in names if (version := self._pointed(alias)) is not None}
 
     def _pointed(self, alias: str) -> int | None:
-        """The version that an alias points to; None where there is no such alias."""
+        """The version that an alias points to; None if there is no such alias."""
         try:
             numbers = self._numbers(alias_prefix(alias))
         except ValueError:  # no name at all
@@ -310,7 +310,7 @@ class FolderReader:
         return self._record(Alias, alias_name(alias, numbers[-1])).version
 
     def hold(self) -> Hold | None:
-        """The hold in force, under which builds are refused; None where there is none."""
+        """The hold in force, under which builds are refused; None if there is none."""
         numbers = self._numbers(hold_prefix())
         newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
         return newest if newest is not None and newest.held else None
@@ -318,7 +318,7 @@ class FolderReader:
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
         """The ref of a version, or the one an alias points to, or the newest.
 
-        Raises SnapshotNotFound if there is no such version or alias, or no longer, ValueError if both are given.
+        Raises SnapshotNotFound if there is no such version or alias, or it was removed, ValueError if both are given.
         """
         ref = self._resolve(version, alias)
         self.check_there(ref.version)
@@ -340,9 +340,9 @@ class FolderReader:
         return self.ref(pointed)
 
     def candidate(self, run: str) -> str:
-        """The digest of the manifest that a gate kept a run from publishing.
+        """The digest of the manifest that a run built and a gate refused to publish.
 
-        Raises SnapshotNotFound if there is no such run, if it has not ended, or if it kept nothing.
+        Raises SnapshotNotFound if there is no such run, if it has not ended, or if no gate refused it.
         """
         try:
             ended = self._record(Candidate, run_name(run, "end"), MANIFEST_BYTES)

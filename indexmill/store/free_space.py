@@ -1,4 +1,4 @@
-"""What a file system has free, as messages about a full disk say it."""
+"""The free space of a file system, as worded in messages about a full disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["free_space", "temporary_folder"]
 
 
 def free_space(path: Path) -> str:
-    """How much is free where a file or folder lies, or would lie: `the file system at /data has 0 B of 50 MB free`.
+    """The free space at a path, whether it exists or not: `the file system at /data has 0 B of 50 MB free`.
 
-    Where it is not bytes that are missing but files (inodes), that is said. Nothing where the system does not tell.
+    If files (inodes) have run out instead of bytes, the text says so. It is empty if the system reports nothing.
     """
     if not hasattr(os, "statvfs"):
         return ""
@@ -31,7 +31,7 @@ def free_space(path: Path) -> str:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files, also where it is so full that Python takes it for none."""
+    """The folder for temporary files, even one so full that Python cannot use it."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:

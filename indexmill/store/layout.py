@@ -54,16 +54,16 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""What this indexmill writes, and the newest that it reads."""
+"""The format version that this indexmill writes, and the newest that it reads."""
 
 BRANCH = "main"
 """The line of versions that a build extends and a reader opens."""
 
 STORE_FILE = "store.json"
-"""Holds the store's format version; a folder without it is not a store."""
+"""The file that holds the store's format version; a folder without it is not a store."""
 
 TEMPORARY = "tmp"
-"""Files on their way to a name, and the scratch folders of runs; never read."""
+"""The folder for unfinished files and the scratch folders of runs; never read."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -71,12 +71,12 @@ _NUMBERED = re.compile(r"([0-9]{20})\.json")
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text is a SHA-256 in 64 lower-case hex digits."""
+    """True if a text is a SHA-256 in 64 lower-case hex digits."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def blob_path(digest: str) -> str:
-    """Where a blob lies: `blobs/sha256/ab/ab12...`, made from the digest alone.
+    """The path of a blob, `blobs/sha256/ab/ab12...`, derived from the digest alone.
 
     Raises ValueError for anything that is not a digest, so that no record can point outside the blobs.
     """
@@ -122,32 +122,32 @@ def alias_name(alias: str, number: int) -> str:
 
 
 def removal_prefix() -> str:
-    """The prefix of the records of versions that are no longer there."""
+    """The prefix of the records of removed versions."""
     return "refs/removed/"
 
 
 def removal_name(version: int) -> str:
-    """The name of the record that a version is no longer there: its ref stays, its blobs do not."""
+    """The name of the record that a version was removed: its ref stays, its blobs do not."""
     return f"{removal_prefix()}{version:020d}.json"
 
 
 def aside_prefix() -> str:
-    """The prefix of the records of what a later collection may remove."""
+    """The prefix of the records that list what a later collection may remove."""
     return "aside/"
 
 
 def aside_name(epoch: int, number: int) -> str:
-    """The name of the number-th such record under the lease of an epoch; the one that sorts last counts."""
+    """The name of the number-th record under ``aside_prefix`` by the lease of an epoch; the last by name counts."""
     return f"{aside_prefix()}{epoch:020d}.{number:020d}.json"
 
 
 def removing_prefix() -> str:
-    """The prefix of the records of what is being removed."""
+    """The prefix of the records that list what is being removed."""
     return "removing/"
 
 
 def removing_name(epoch: int, number: int) -> str:
-    """The name of the number-th such record under the lease of an epoch."""
+    """The name of the number-th record under ``removing_prefix`` by the lease of an epoch."""
     return f"{removing_prefix()}{epoch:020d}.{number:020d}.json"
 
 
@@ -162,7 +162,7 @@ def tombstone_name(document: str) -> str:
 
 
 def forgotten_name(run_id: str) -> str:
-    """The name of the record of what a run removed to forget documents."""
+    """The name of the record that lists what a run removed to forget documents."""
     return check_name(f"forgotten/{run_id}.json")
 
 
@@ -232,7 +232,7 @@ def attempt_name(stage: str, key: str, attempt: str) -> str:
 
 
 def poison_prefix(maker: str = "") -> str:
-    """The prefix of the records of the documents that a stage, as `maker` hashes it, cannot take; or of all."""
+    """The prefix of the records of documents that a stage (by its hash `maker`) cannot process; or of all."""
     return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 
@@ -242,22 +242,22 @@ def poison_name(maker: str, content_hash: str) -> str:
 
 
 def ledger_prefixes() -> tuple[str, ...]:
-    """The prefixes of the answers of language models, in the order of their keys: each holds a 256th of them."""
+    """The prefixes of the answers of language models, in key order; each covers 1/256 of the keys."""
     return tuple(f"ledger/{byte:02x}/" for byte in range(256))
 
 
 def ledger_name(key: str) -> str:
-    """The name of the answer to a prompt, given the SHA-256 of all that shapes it."""
+    """The name of the answer to a prompt, given the SHA-256 of all its inputs."""
     return f"ledger/{_digest(key)[:2]}/{key}"
 
 
 def refusal_prefix() -> str:
-    """The prefix of the records of prompts that have no answer."""
+    """The prefix of the records of unanswerable prompts."""
     return "refusals/"
 
 
 def refusal_name(key: str) -> str:
-    """The name of the record that a prompt has no answer."""
+    """The name of the record that a prompt is unanswerable."""
     return f"{refusal_prefix()}{_digest(key)}"
 
 

@@ -1,6 +1,6 @@
 """The records of a snapshot: its manifest, the ref that publishes it, the aliases that point to a ref, and the hold.
 
-All are canonical JSON. A writer refuses fields it does not know; a reader drops them, because the manifest itself says
+All are canonical JSON. A writer refuses fields it does not know; a reader drops them, because the manifest itself names
 the oldest reader that understands it. A manifest holds no history (no clock, host, cost or count of reuse), so that the
 same input gives the same digest; those are in the ref and in the run's record.
 """
@@ -67,7 +67,7 @@ _READING = {"unknown fields": "dropped"}
 
 
 class Record(BaseModel):
-    """Something the store keeps as canonical JSON: frozen, strict in its types."""
+    """A record that the store keeps as canonical JSON: frozen, strictly typed."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -82,7 +82,7 @@ class Record(BaseModel):
     def to_bytes(self) -> bytes:
         """The record as canonical JSON.
 
-        Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot hold.
+        Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot represent.
         """
         return canonical_json(self.model_dump(mode="json", by_alias=True))
 
@@ -90,7 +90,7 @@ class Record(BaseModel):
     def from_bytes(cls, data: bytes, where: str) -> Self:
         """Read a record, dropping fields that a newer writer added.
 
-        Raises CorruptBlob, naming `where` the bytes come from, if they are not such a record.
+        Raises CorruptBlob, naming the source `where`, if the bytes are not such a record.
         """
         try:
             return cls.model_validate_json(data, context=_READING)
@@ -105,7 +105,7 @@ class Record(BaseModel):
 
 
 class Artifact(Record):
-    """A named blob of a snapshot: a Parquet table, a pack of arrays, or a file that is served as it is."""
+    """A named blob of a snapshot: a Parquet table, a pack of arrays, or a plain file."""
 
     name: Name
     kind: Literal["table", "arrays", "file"]
@@ -113,11 +113,11 @@ class Artifact(Record):
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)] | None = None
     schema_: JsonValue = Field(default=None, alias="schema")
-    """Of a table: `describe_table`'s list. Of arrays: name to dtype and shape, as `Pack.schema` gives it."""
+    """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
 
 
 class Corpus(Record):
-    """What the snapshot was made from: the digest of its set of documents, and how much there is."""
+    """The corpus of a snapshot: the digest of its set of documents, and its sizes."""
 
     fingerprint: str
     documents: Annotated[int, Field(ge=0)]
@@ -131,12 +131,12 @@ class Family(Record):
     parameters: dict[str, JsonValue] = {}
     counts: dict[str, int] = {}
     history_dependent: bool = False
-    """Whether the family depends on the snapshot before it: the declared exception to "update equals rebuild"."""
+    """True if the family depends on the previous snapshot: the declared exception to "update equals rebuild"."""
     details: dict[str, JsonValue] = {}
 
 
 class Manifest(Record):
-    """The list of a snapshot's artifacts, and all that made them what they are."""
+    """The list of a snapshot's artifacts, and all that determined their content."""
 
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
     minimum_reader_version: Annotated[int, Field(ge=1)] = 1
@@ -184,7 +184,7 @@ class Manifest(Record):
 
 
 class Ref(Record):
-    """A numbered version of the index: which manifest it is, and how it came to be."""
+    """A numbered version of the index: the digest of its manifest, and the record of its creation."""
 
     version: Annotated[int, Field(ge=1)]
     manifest: Digest
@@ -213,15 +213,15 @@ class Alias(Record):
 
 
 class Hold(Record):
-    """One record of the hold: whether the store refuses builds from now on, and who wants it so."""
+    """One record of the hold: whether the store refuses builds from now on, and who asked for it."""
 
     number: Annotated[int, Field(ge=1)]
     held: bool
     version: Annotated[int, Field(ge=1)] | None
-    """The version that was gone back to; None where the hold ends."""
+    """The version that was restored; None if the record ends the hold."""
     run_id: Word
     by: str
-    """The user and the host, for people to ask."""
+    """The user and the host that asked for it."""
     created: Timestamp
     note: str = ""
 
@@ -231,16 +231,16 @@ class Hold(Record):
 
 
 class Candidate(Record):
-    """What a reader takes from the end of a run: a refused one names the manifest that a gate kept back."""
+    """The part of a run's end record that readers use: if a gate refused the run, it names the unpublished manifest."""
 
     state: str
     manifest: Digest | None = None
 
 
 class Removal(Record):
-    """That a version is no longer there: collected, or withdrawn.
+    """The record that a version was removed: collected, or withdrawn.
 
-    Withdrawn is one that held a forgotten document, and one of which something went while it was published.
+    A version is withdrawn if it held a forgotten document, or if a part of it was removed while it was published.
     """
 
     version: Annotated[int, Field(ge=1)]
@@ -257,5 +257,5 @@ class Removal(Record):
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:
-    """A table's schema as a manifest states it: a list of {name, type, nullable}, in column order."""
+    """A table's schema as stored in a manifest: a list of {name, type, nullable}, in column order."""
     return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

@@ -1,8 +1,8 @@
-"""What the arrays of a snapshot have to be before anything computes with them.
+"""Checks of a snapshot's arrays, made before anything computes with them.
 
-The bytes of a pack may be those that its manifest names, and its values such that code that trusts them would ask for
-any amount of memory, never end, or read other rows than it means to. So types, shapes, rows and pointers are checked
-when a pack is opened: against its schema, against each other, and against the rows that the manifest states.
+A pack may match its digest and still hold values that would make trusting code allocate any amount of memory, loop
+forever, or read the wrong rows. So types, shapes, rows and pointers are checked when a pack is opened: against its
+schema, against each other, and against the rows that the manifest states.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from indexmill.store.pack_schema import Array, Arrays, Check, PackSchema, shape_
 __all__ = ["Sizes", "check_arrays", "layers_of", "row_lengths", "tree_check"]
 
 _PIECE = 1 << 20
-"""Values that are looked at at once."""
+"""The number of values checked at a time."""
 
 _KINDS = {"integer": "iu", "unsigned": "u", "float": "f"}
 
 
 class Sizes:
-    """The lengths that arrays of a snapshot have to have, or to stay below, as its manifest says."""
+    """The lengths that a snapshot's manifest requires of its arrays, or sets as bounds for their values."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._all: dict[str, int] = {}
@@ -53,10 +53,10 @@ class Sizes:
 
 
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
-    """What is wrong with the arrays of a pack, such as "'parents' has values below -1"; empty where nothing is.
+    """The first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
 
-    sizes: lengths by name, as ``Sizes.of`` gives them. Arrays that are missing are the business of whoever reads
-    them, and so are those that the schema does not declare.
+    sizes: lengths by name, as ``Sizes.of`` gives them. Missing arrays, and arrays that the schema does not declare,
+    are left to the code that reads them.
     """
     return "" if schema is None else next(_problems(schema, arrays, sizes), "")
 
@@ -91,7 +91,7 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
 
 
 def _falls(array: npt.NDArray[Any]) -> bool:
-    """Whether any value is less than the one before it."""
+    """True if any value is less than the one before it."""
     return any(
         bool((array[first + 1 : first + 1 + _PIECE] < array[first : first + _PIECE][: len(array) - first - 1]).any())
         for first in range(0, len(array) - 1, _PIECE)
@@ -99,7 +99,7 @@ def _falls(array: npt.NDArray[Any]) -> bool:
 
 
 def tree_check(offsets: str) -> Check:
-    """That a tree is one whose rows stand layer by layer; ``offsets`` names the array of where each layer begins."""
+    """A check that rows form a tree, layer by layer; ``offsets`` names the array with the first row of each layer."""
     arrays = (offsets, "children.indptr", "children.indices", "parents")
     return Check("each child is one layer below its only parent", arrays, _tree_problems)
 
@@ -120,7 +120,7 @@ def _tree_problems(
 
 
 def row_lengths(bounds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """How much stands between each bound and the next."""
+    """The difference between each bound and the next."""
     whole = bounds.astype(np.int64)
     lengths: npt.NDArray[np.int64] = whole[1:] - whole[:-1]
     return lengths

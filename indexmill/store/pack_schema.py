@@ -1,9 +1,9 @@
-"""What the arrays of a pack are, declared once for its writer, its reader and the documentation.
+"""Schemas of the arrays in packs, declared once for the writer, the reader and the documentation.
 
-A dimension is a length: an integer, or a name with an integer added to it or not (``"nodes"``, ``"nodes + 1"``). Equal
+A dimension is a length: an integer, or a name, optionally plus an integer (``"nodes"``, ``"nodes + 1"``). Equal
 names in one pack are equal lengths. The name ``dimensions`` is the length of a passage's vector; names that
 ``PackSchema.tables`` lists are the rows of a table, in all shards (``"passages"``) or, with ``own`` before it, in the
-shard or group of the artifact's label (``"own passages"``). Every other name means something in this pack alone.
+shard or group of the artifact's label (``"own passages"``). Every other name is local to the pack.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Dimension = str | int
 
 SMALLEST = "uint*"
-"""Stands for the smallest unsigned type that holds the values."""
+"""The smallest unsigned type that holds the values."""
 
 
 def split_dimension(dimension: Dimension) -> tuple[str, int]:
-    """The name of a length, empty for an integer, and what is added to it."""
+    """The name of a length (empty for an integer) and the integer added to it."""
     if isinstance(dimension, int):
         return "", dimension
     name, _, number = dimension.replace(" - ", " + -").partition(" + ")
@@ -51,7 +51,7 @@ def split_dimension(dimension: Dimension) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Array:
-    """One array: type, dimensions, what it holds, and what its values are bounded by.
+    """One array: its type, dimensions, content, and the bounds of its values.
 
     into: the values rise from 0 to this length; they say where each row's entries begin, and where the last ones end.
     below, least: every value is less than this, and not less than that. rising: no value is less than the one before
@@ -69,27 +69,27 @@ class Array:
 
     @property
     def kind(self) -> str:
-        """What a reader accepts: ``float``, ``integer`` of any width and sign, or ``unsigned``."""
+        """The kind of type that a reader accepts: ``float``, ``integer`` of any width and sign, or ``unsigned``."""
         if self.dtype == SMALLEST:
             return "integer"
         return {"f": "float", "i": "integer", "u": "unsigned"}[np.dtype(self.dtype).kind]
 
     @property
     def lengths(self) -> set[str]:
-        """The names of lengths that its dimensions have."""
+        """The names of the lengths in its dimensions."""
         return {name for name, _ in map(split_dimension, self.shape) if name}
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
-        """Whether a writer may give it values of this type."""
+        """True if a writer may give it values of this type."""
         return dtype.kind == "u" if self.dtype == SMALLEST else dtype == np.dtype(self.dtype)
 
 
 @dataclass(frozen=True)
 class Check:
-    """What several arrays have to be together.
+    """A condition on several arrays together.
 
-    holds: a sentence. arrays: the names of those that ``problems`` takes, in its order; it yields what is wrong with
-    them. Their types, shapes and bounds are right when it is called. It is not called where the pack lacks any.
+    holds: the condition as a sentence. arrays: the names of the arguments of ``problems``, in order; it yields the
+    violations. Types, shapes and bounds are checked before it is called. It is not called if the pack lacks an array.
     """
 
     holds: str
@@ -118,9 +118,9 @@ class PackSchema:
                 raise ValueError(f"the check {check.holds!r} is about {name!r}, which is no array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The arrays, which have to have these names, types and shapes; values are not looked at.
+        """The arrays, checked for these names, types and shapes, but not for their values.
 
-        Raises ValueError, naming the array, where the code that made them broke the declaration.
+        Raises ValueError, naming the array, if one breaks the declaration.
         """
         needed = {name for name, array in self.arrays.items() if not array.optional}
         if missing := sorted(needed - set(arrays)):
@@ -138,9 +138,9 @@ class PackSchema:
 
 
 def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:
-    """How a shape is not what the array's dimensions say; empty where it is.
+    """The mismatch between a shape and the array's dimensions; empty if they match.
 
-    sizes: lengths by name; those that are not known yet are added.
+    sizes: lengths by name; new ones are added.
     """
     if len(shape) != len(array.shape):
         return f"{name!r} has the shape {shape}; expected {len(array.shape)} dimensions"
@@ -153,7 +153,7 @@ def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[s
 
 
 def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
-    """The schemas of several modules by artifact; raises ValueError where two declare the same."""
+    """The schemas of several modules by artifact; raises ValueError if two declare the same."""
     found: dict[str, PackSchema] = {}
     for some in packs:
         for name in found.keys() & some.keys():
@@ -163,7 +163,7 @@ def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
 
 
 def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
-    """The schema of an artifact among those by pattern, such as ``vectors/<shard>``; None where nothing declares it."""
+    """The schema of an artifact from schemas by pattern, such as ``vectors/<shard>``; None if none matches."""
     if name in packs:
         return packs[name]
     folder = name.partition("/")[0] + "/<"
@@ -171,32 +171,32 @@ def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
 
 
 def vectors(rows: str, holds: str, dtype: str = "float32") -> Array:
-    """A vector in each row."""
+    """An array with a vector in each row."""
     return Array(dtype, (rows, "dimensions"), holds)
 
 
 def hashes(rows: str, holds: str, width: int = 16) -> Array:
-    """The first bytes of a SHA-256 in each row."""
+    """An array with the first bytes of a SHA-256 in each row."""
     return Array("uint8", (rows, width), holds)
 
 
 def keys(rows: str, holds: str, optional: bool = False) -> Array:
-    """Integers to be found by, ascending."""
+    """An array of ascending integers, used as lookup keys."""
     return Array("uint64", (rows,), holds, rising=True, optional=optional)
 
 
 def pointers(rows: str, into: str, holds: str, dtype: str = "int64", optional: bool = False) -> Array:
-    """Where the entries of each row begin, and the end."""
+    """An array with the offset of each row's entries, and the end."""
     return Array(dtype, (f"{rows} + 1",), holds, into=into, optional=optional)
 
 
 def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: str = "int32") -> Array:
-    """Rows of something of the length ``below``."""
+    """An array of indices less than the length ``below``."""
     return Array(dtype, (length,), holds, below=below, least=least)
 
 
 def sparse(name: str, rows: str, columns: str, holds: str, **beside: tuple[str, str]) -> dict[str, Array]:
-    """A sparse matrix by rows; ``beside`` its links stand arrays of these types, each with what it holds."""
+    """The arrays of a sparse matrix by rows; ``beside``: further arrays of a value per link, by type and content."""
     links = f"{name} links"
     return {
         f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end"),

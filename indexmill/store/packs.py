@@ -37,7 +37,7 @@ __all__ = ["DTYPES", "Pack", "open_pack", "write_pack"]
 MAGIC = b"IMPACK1\n"
 ALIGNMENT = 64
 DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])
-"""What an array may hold: booleans, integers and floats, never objects."""
+"""The types that an array may have: booleans, integers and floats, never objects."""
 
 _PREFIX = struct.Struct("<8sQ")
 _LONGEST_HEADER = 1 << 24
@@ -69,7 +69,7 @@ def _little(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape, if numpy can have it: also an empty array multiplies its other lengths."""
+    """The shape, if numpy can represent it: numpy multiplies the other lengths of an empty array, too."""
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array cannot have the shape {shape!r}")
     if math.prod(length for length in shape if length) > _MOST_VALUES:
@@ -103,8 +103,8 @@ def write_pack(path: Path, arrays: Mapping[str, NDArray[Any]]) -> int: ...
 def write_pack(path: Path | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
     """Write arrays as a pack: into a new file (returns its size), or, without a path, as bytes.
 
-    Raises TypeError for a dtype outside `DTYPES`, ValueError for what no pack can describe, FileExistsError if the file
-    is there. A file that cannot be written to its end is removed.
+    Raises TypeError for a dtype outside `DTYPES`, ValueError for arrays that no pack can describe, FileExistsError
+    if the file exists. A file that cannot be written completely is removed.
     """
     declared = {check_name(name): (_little(array.dtype), _check_shape(array.shape)) for name, array in arrays.items()}
     entries, _ = _lay_out(declared)
@@ -136,7 +136,7 @@ def _write(file: BinaryIO, header: bytes, entries: list[_Entry], arrays: Mapping
 class Pack(Mapping[str, NDArray[Any]]):
     """The arrays of a file, read-only and mapped: a page is read when it is touched.
 
-    The map lives as long as any array taken from it.
+    The map lives as long as any of its arrays.
     """
 
     def __init__(self, path: Path, buffer: mmap.mmap, start: int, entries: list[_Entry]) -> None:
@@ -165,7 +165,7 @@ class Pack(Mapping[str, NDArray[Any]]):
 
     @property
     def schema(self) -> dict[str, JsonValue]:
-        """Name to {dtype, shape}: what a manifest states of a pack."""
+        """Name to {dtype, shape}, as a manifest stores it."""
         return {entry.name: {"dtype": entry.dtype.str, "shape": list(entry.shape)} for entry in self._entries.values()}
 
 

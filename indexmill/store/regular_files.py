@@ -1,7 +1,7 @@
 """Opening and reading files that others wrote: regular files alone, of a bounded length.
 
 A path may turn out to be a pipe, which would block, a device, which never ends, or a file that is far longer than what
-it should hold. So the kind and the length of what was opened are looked at before any byte of it is read.
+it should hold. So the kind and the length of the opened file are checked before any byte is read.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from indexmill.text.counted import byte_size
 __all__ = ["BLOB_BYTES", "MANIFEST_BYTES", "RECORD_BYTES", "NotRegular", "open_checked", "open_regular", "read_regular"]
 
 RECORD_BYTES = 1 << 20
-"""Most bytes of a small record, such as a ref."""
+"""The most bytes of a small record, such as a ref."""
 
 MANIFEST_BYTES = 64 << 20
-"""Most bytes of a manifest, which then lists some 100,000 artifacts, and of the record of a run."""
+"""The most bytes of a manifest (some 100,000 artifacts) and of the record of a run."""
 
 BLOB_BYTES = 1 << 30
-"""Most bytes of any other blob or record that is read as a whole, such as a lineage."""
+"""The most bytes of any other blob or record that is read whole, such as a lineage."""
 
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""No wait for a pipe's writer, and bytes as they are; not every system has each of the flags."""
+"""Flags that avoid waiting for a pipe's writer and read raw bytes; not every system has each of them."""
 
 _KINDS = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISDIR, "folder"))
 
 
 class NotRegular(Exception):
-    """What was to be read is no regular file. kind: what it is: a pipe, socket, folder or device."""
+    """The path is not a regular file. kind: a pipe, socket, folder or device."""
 
     def __init__(self, mode: int) -> None:
         self.kind = next((name for is_one, name in _KINDS if is_one(mode)), "device")
@@ -41,7 +41,7 @@ class NotRegular(Exception):
 
 
 def open_checked(path: str | Path, flags: int = 0) -> BufferedReader:
-    """Open a regular file for reading; what is opened is what was checked. flags: further ones of ``os.open``.
+    """Open a regular file for reading; the opened file itself is checked. flags: further flags of ``os.open``.
 
     Raises OSError as ``open`` does, NotRegular for anything else, which is not opened: to open a device may change it.
     """
@@ -58,9 +58,9 @@ def open_checked(path: str | Path, flags: int = 0) -> BufferedReader:
 
 
 def open_regular(path: Path, most: int | None = None) -> BufferedReader:
-    """Open a regular file of a store or an exported snapshot for reading; what is opened is what was checked.
+    """Open a regular file of a store or an exported snapshot for reading; the opened file itself is checked.
 
-    Raises OSError as ``open`` does, CorruptBlob where it is no regular file or has more than ``most`` bytes.
+    Raises OSError as ``open`` does, CorruptBlob if it is not a regular file or has more than ``most`` bytes.
     """
     try:
         file = open_checked(path)

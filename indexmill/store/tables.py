@@ -1,7 +1,7 @@
-"""Reading the tables of a snapshot: what a file declares is checked before it is decoded, and how much comes of it.
+"""Reading the tables of a snapshot: a file's schema and its decoded size are checked before it is decoded.
 
 A few bytes of Parquet can stand for many rows, and one value of a dictionary for any number of cells. So texts are read
-as dictionaries, whose decoded size can be told without decoding them.
+as dictionaries, whose decoded size is known without decoding them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMN_TYPES", "NULLABLE", "ROWS_PER_GROUP", "read_table", "row_groups"]
 
 ROWS_PER_GROUP = 65_536
-"""The rows of a row group at most: see ``docs/format.md``."""
+"""The most rows of a row group: see ``docs/format.md``."""
 
 COLUMN_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("start", "end", "ordinal", "tokens", "sentence", "layer", "level", "members"), "integer"),
@@ -32,28 +32,28 @@ COLUMN_TYPES: Mapping[str, str] = {
     "stand_in": "bool",
     "findings": "list",
 }
-"""What the columns of a snapshot's tables hold, by name; all others hold texts."""
+"""The types of the columns of a snapshot's tables, by name; all others hold texts."""
 
 NULLABLE = frozenset({"source"})
 """Columns that may hold nulls."""
 
 _DECODED_BYTES = 256 << 20
 _DECODED_RATIO = 100
-"""The size of a decoded table: at most the first, and the second times the length of its file."""
+"""The bounds of a decoded table's size: the first in bytes, the second as a multiple of its file's length."""
 
 
 def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> pa.Table:
     """Read the Parquet file of an artifact, all columns or some.
 
-    Raises CorruptBlob where it is no such file, where it is not the table that the manifest describes, lacks a column,
-    or would take far more memory than the tables of a snapshot do.
+    Raises CorruptBlob if it is not a Parquet file, is not the table that the manifest describes, lacks a column, or
+    would take far more memory than the tables of a snapshot do.
     """
     with _opened(path, artifact, columns) as (file, decoded):
         return decoded(file.read)
 
 
 def row_groups(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The same a row group at a time. Raises as ``read_table`` does."""
+    """Yield the table one row group at a time. Raises as ``read_table`` does."""
     with _opened(path, artifact, columns) as (file, decoded):
         for number in range(file.num_row_groups):
             yield decoded(partial(file.read_row_group, number))
@@ -63,7 +63,7 @@ def row_groups(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
 def _opened(
     path: Path, artifact: Artifact, columns: Sequence[str] | None
 ) -> Iterator[tuple[pq.ParquetFile, Callable[[Callable[..., pa.Table]], pa.Table]]]:
-    """A checked file that reads texts as dictionaries, and what decodes what a method of it reads."""
+    """A checked file that reads texts as dictionaries, and a function that decodes the tables it reads."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -84,7 +84,7 @@ def _opened(
 
 
 def _decoded(table: pa.Table, wanted: pa.Schema, artifact: Artifact, where: str) -> pa.Table:
-    """A table with texts in the place of dictionaries; raises CorruptBlob where they are too long, or missing."""
+    """A table with texts in the place of dictionaries; raises CorruptBlob if they are too long, or missing."""
     _check_size(_decoded_bytes(table), artifact, where)
     for field in wanted:
         if field.name not in NULLABLE and table.column(field.name).null_count:
@@ -95,7 +95,7 @@ def _decoded(table: pa.Table, wanted: pa.Schema, artifact: Artifact, where: str)
 
 
 def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema, where: str) -> None:
-    """Raise CorruptBlob unless a file declares the table of the manifest, of columns as snapshots have them."""
+    """Raise CorruptBlob unless a file declares the manifest's table, with column types that snapshots use."""
     metadata = file.metadata
     if artifact.rows is not None and metadata.num_rows != artifact.rows:
         raise CorruptBlob(f"{where} has {metadata.num_rows:,} rows; the manifest says {artifact.rows:,}")

@@ -1,4 +1,4 @@
-"""Checking a published version to the last byte: its ref, its manifest, every blob, and what each blob holds."""
+"""Checking a published version to the last byte: its ref, its manifest, and every blob with its content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Problem", "Verification", "check_artifacts", "verify"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it was published."""
+    """A difference from what was published."""
 
     what: str
     """The ref, the manifest, the lineage, or the artifact's name."""
@@ -35,20 +35,20 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verification:
-    """What a check of one version found."""
+    """The result of checking one version."""
 
     version: int | None
-    """None of an exported folder."""
+    """None for an exported folder."""
     manifest: str | None
     artifacts: int
-    """How many were read and checked."""
+    """The number of artifacts that were read and checked."""
     bytes: int
-    """The length of all blobs that were hashed."""
+    """The total length of the hashed blobs."""
     problems: tuple[Problem, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it was published."""
+        """True if everything is as it was published."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Verification:
 def verify(store: FolderReader, version: int | None = None) -> Verification:
     """Check a version, the newest by default: hash every blob anew, and hold tables and packs against the manifest.
 
-    What is damaged is reported, not raised. Raises SnapshotNotFound if there is no such version, or no longer.
+    Damage is reported, not raised. Raises SnapshotNotFound if there is no such version, or it was removed.
     """
     number = version if version is not None else store.newest_version()
     try:
@@ -99,9 +99,9 @@ def verify(store: FolderReader, version: int | None = None) -> Verification:
 
 
 def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) -> tuple[list[Artifact], list[Problem]]:
-    """Check what each artifact holds against its entry in the manifest; `open_local` checks its bytes.
+    """Check the content of each artifact against its entry in the manifest; `open_local` checks its bytes.
 
-    Returns the artifacts whose bytes are right, and what is wrong with any.
+    Returns the artifacts whose bytes are right, and all problems.
     """
     checked: list[Artifact] = []
     problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""A number and what it counts, as a message says it: "1 document", "1,200 documents", "1.23 MB"."""
+"""Numbers with their units, as messages show them: "1 document", "1,200 documents", "1.23 MB"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def byte_size(length: int) -> str:
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """The number with thousands marked, and the words for one thing or for several.
+    """The number, with separated thousands, and its noun in the singular or plural.
 
     several: such as "rows were" beside "row was"; by default the plural of ``one``, whose last word is a noun.
     """

@@ -1,7 +1,7 @@
-"""Canonical names: the key under which mentions of one entity meet.
+"""Canonical names: the key that all mentions of one entity share.
 
 LinearRAG aligns passages through shared entities (section 2.3), so two surface forms of one name must give one key.
-``canonical_name`` folds what varies in writing and not in meaning:
+``canonical_name`` folds variants of writing that do not change the meaning:
 
 - compatibility forms (NFKC), case, and the accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
 - punctuation, with the spaces that tokenised corpora put around it (``Limburg- Styrum`` = ``Limburg-Styrum``), but
@@ -10,7 +10,7 @@ LinearRAG aligns passages through shared entities (section 2.3), so two surface 
 - dotted initials and acronyms (``J. R. R. Tolkien`` = ``J.R.R. Tolkien``, ``W.A.S.P.`` = ``WASP``);
 - the order of a date's parts (``March 20, 1890`` = ``20 March 1890``).
 
-A qualifier in parentheses is a matter of the title it stands in, hence of the recogniser, and is kept here.
+A qualifier in parentheses belongs to a title, hence is the recogniser's to handle, and is kept here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _KEEP_SIGNS = re.compile(r"(?<=[^\W_])(?:\+{2}|#)(?![\w+#])")
 _PUNCTUATION = re.compile(r"[\W_]+")
 _MONTH_FIRST = re.compile(rf"({_MONTHS}) (\d{{1,2}})(?: (\d{{3,4}}))?")
 
-# Letters that stand in for the two kept signs while other punctuation is removed: private use, so never in a name.
+# Private-use letters, hence never in a name, that replace the two kept signs while other punctuation is removed.
 _PLUS_PLUS, _SHARP = "\ue000", "\ue001"
 
 
 def canonical_name(surface: str) -> str:
-    """Return the canonical form of a surface form, or the empty string where nothing of a name is left.
+    """Return the canonical form of a surface form, or the empty string if nothing of a name is left.
 
     Idempotent: ``canonical_name(canonical_name(s)) == canonical_name(s)``. Words are separated by single spaces.
     """
@@ -80,7 +80,7 @@ class NameIndex:
     """Finds entities by canonical name in a table ordered by entity id, holding eight bytes per entity.
 
     keys: ``(n_entities,) uint64``, the first 16 hexadecimal digits of each entity id, ascending; may be a memory map.
-    A lookup is a binary search, so that opening a graph of millions of entities builds nothing.
+    A lookup is a binary search, so opening a graph of millions of entities builds nothing.
     """
 
     def __init__(self, keys: npt.NDArray[np.uint64]) -> None:
@@ -95,11 +95,11 @@ class NameIndex:
         return np.array([int(identity[:16], 16) for identity in ids], dtype=np.uint64)
 
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The rows ``(n_names,)`` of canonical names; -1 where no entity has the name."""
+        """The rows ``(n_names,)`` of canonical names; -1 if no entity has the name."""
         if not len(self._keys) or not names:
             return np.full(len(names), -1, dtype=np.int64)
         wanted = np.frombuffer(_digests(names), dtype=">u8")[::4].astype(np.uint64)
-        order = wanted.argsort()  # many keys are found faster in their order
+        order = wanted.argsort()  # a search for many keys is faster in sorted order
         wanted = wanted[order]
         at = np.minimum(self._keys.searchsorted(wanted), len(self._keys) - 1)
         rows = np.empty(len(wanted), dtype=np.int64)

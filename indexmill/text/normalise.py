@@ -1,8 +1,8 @@
-"""Unicode's normal forms in time that is linear in the text.
+"""Unicode's normal forms, in time linear in the text.
 
 Python sorts the combining marks of a letter by insertion, so that a hundred thousand marks on one letter take minutes.
 Unicode's Stream-Safe Text Format (UAX #15, section 13) has at most thirty in a row, more than any language writes:
-where a text has more, combining grapheme joiners part them, which belong to no word.
+longer runs are split by combining grapheme joiners, which belong to no word.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["normalise", "parted"]
 _MOST = 30
 _JOINER = "\N{COMBINING GRAPHEME JOINER}"
 _RUN = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){31,}")
-"""Characters that may be marks, or be decomposed into some: no letter or digit begins with a mark, but for two."""
+"""Characters that may be marks, or decompose into marks: except for two, no letter or digit begins with a mark."""
 
 
 def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
@@ -25,7 +25,7 @@ def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
 
 
 def parted(text: str) -> str:
-    """The text with a joiner, which means nothing, after each thirty combining marks in a row."""
+    """The text with a joiner, which has no meaning, after every thirty combining marks in a row."""
     return _RUN.sub(_parted, text)
 
 

@@ -1,4 +1,4 @@
-"""Hierarchies as text: which nodes are drawn, and the lines of a drawing."""
+"""Hierarchies as text: the choice of nodes to draw, and the lines of the drawing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST", "TEXT", "drawn", "largest", "outlined"]
 
 MOST = 1000
-"""Nodes of one outline at most, the upper layers first."""
+"""The most nodes of one outline, the upper layers first."""
 
 
 TEXT = 200
@@ -25,7 +25,7 @@ WIDTH = 120
 
 
 def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
-    """The first of some nodes, those with more under them before the others, then by row."""
+    """The first ``count`` of some nodes, the largest first, equal ones by row."""
     order = (-sizes[rows]).argsort(kind="stable")
     found: list[int] = rows[order[:count]].tolist()
     return found
@@ -39,10 +39,10 @@ def outlined(
     node: Callable[[int], dict[str, Any]],
     members: Callable[[int], npt.NDArray[np.int64] | None],
 ) -> list[dict[str, Any]]:
-    """The upper part of a hierarchy: of each node what ``node`` says, and of those with members ``below`` and children.
+    """The upper part of a hierarchy: the result of ``node`` for each node; for inner nodes also ``below`` and children.
 
-    sizes: ``(n_nodes,)``, what is under each node. depth: layers from the roots down. width: roots, and members of a
-    node, the largest first. members: the rows right below a node; None for a leaf.
+    sizes: ``(n_nodes,)``, the number of things under each node. depth: layers from the roots down. width: the most
+    roots, and members of a node, the largest first. members: the rows right below a node; None for a leaf.
     """
     told: list[dict[str, Any]] = []
     tier = [(told, row) for row in largest(roots, sizes, width)]
@@ -63,7 +63,7 @@ def outlined(
 
 
 def drawn(told: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
-    """The lines of ``told["tree"]``, and how many more of ``told["roots"]`` there are."""
+    """The lines of ``told["tree"]``, and the number of roots (``told["roots"]``) left out."""
     lines = []
     for node in told["tree"]:
         lines += [_fitted(line(node), ""), *_under(node, "", line, unit)]
@@ -72,7 +72,7 @@ def drawn(told: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str
 
 
 def _under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
-    """The lines of all that is told under a node, one for each; ``unit`` is what nodes count."""
+    """The lines of the nodes below a node, one each; ``unit`` is the key of the nodes' counts."""
     children = node.get("children")
     if not children:
         return []
@@ -89,7 +89,7 @@ def _under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], s
 
 
 def _fitted(line: str, indent: str) -> str:
-    """A text as one line of the drawing."""
+    """A text as one line of the drawing, cut to its width."""
     text = " ".join(one_line(line).split())
     room = max(WIDTH - len(indent), 40)
     return indent + (text if len(text) <= room else text[: room - 1].rstrip() + "…")

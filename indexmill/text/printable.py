@@ -1,4 +1,4 @@
-"""Text of a corpus in messages and tables: it is data, which neither a terminal nor a column may obey."""
+"""Corpus text in messages and tables: it is data, and must not control a terminal or break a column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 __all__ = ["one_line", "printable"]
 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""What turns the direction of the text after it: also that of the columns beside it."""
+"""Characters that change the direction of the text after them, including neighbouring columns."""
 
 
 def printable(text: str) -> str:
@@ -16,9 +16,9 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text as one line that breaks no table: an id, a title or a file name may hold what a file name may hold.
+    """The text as one line that breaks no table; ids, titles and file names may hold control characters.
 
-    Line ends and tabs become spaces; other control characters, and those that turn the direction, a replacement mark.
+    Line ends and tabs become spaces; other control characters, and those that change the direction, a replacement mark.
     """
     line = "".join(" " if c.isspace() else "\ufffd" if c in _DIRECTIONS else c for c in text.replace("\r\n", "\n"))
     return printable(line)

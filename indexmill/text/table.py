@@ -10,7 +10,7 @@ __all__ = ["table"]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows under a header, columns aligned: numbers to the right, the rest to the left."""
+    """A table with a header and aligned columns: numbers to the right, the rest to the left."""
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     numeric = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(header))]

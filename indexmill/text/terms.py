@@ -1,12 +1,12 @@
-"""Terms: the words by which a text is found, the same for passages and for questions, in any script.
+"""Terms: the words that a text is indexed by, the same for passages and questions, in any script.
 
 - *Folding.* Compatibility forms (NFKC), case, the accents of Latin, Greek and Cyrillic letters and the vowel points of
   Hebrew and Arabic are folded away (``Régis`` = ``REGIS``); marks that spell, as in Devanagari, stay.
 - *Words* are runs of letters, digits and marks, without a possessive (``Lothair's`` = ``Lothair``).
-- *Compounds.* What ``_ . - ' ::`` joins, or a change to capitals, is found by each part and whole: ``read_parquet``,
-  ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``), apostrophes are left
-  out of the whole (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` are more than ``C``.
-- *Stems.* A word of ASCII letters is known by its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
+- *Compounds.* Words joined by ``_ . - ' ::``, or by a change to capitals, are found by each part and whole:
+  ``read_parquet``, ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``),
+  apostrophes are left out of the whole (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` are more than ``C``.
+- *Stems.* A word of ASCII letters is cut to its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
   Porter 2, by the library of the Snowball project.
 - *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character,
   and every pair of neighbours.
@@ -49,19 +49,19 @@ _UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 _SHORT = 32
-"""Characters of a token that is worth remembering beyond its shard."""
+"""The most characters of a token that is cached beyond its shard."""
 _LEAST_STEMMED = 4
 """Letters of the shortest word that has a stem of its own: shorter ones are acronyms as often as words."""
 
 
 class Analyser:
-    """Finds the terms of texts. It remembers the tokens that it met, so that texts of one shard are quick."""
+    """Finds the terms of texts. It caches tokens, so that the texts of one shard are quick."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def terms(self, text: str) -> list[str]:
-        """The terms of a text in their order, each as often as it occurs."""
+        """The terms of a text in order, repetitions included."""
         known = self._known
         return [
             term for token in _tokens(text) for term in known.get(token) or known.setdefault(token, _terms_of(token))
@@ -92,7 +92,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What matches a token, and a word within it; with the marks of every script, or for texts that have none."""
+    """The patterns of a token, and of a word within it; with the marks of every script, or for texts without marks."""
     word = r"[^\W_]+"
     if marked:
         marks = "".join(
@@ -106,13 +106,13 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _terms_of(token: str) -> tuple[str, ...]:
-    """The terms of one token: its parts in their order, then the whole where that is another."""
+    """The terms of one token: its parts in order, then the whole if it differs."""
     return _remembered(token) if len(token) <= _SHORT else _split(token)
 
 
 @lru_cache(maxsize=1 << 16)
 def _remembered(token: str) -> tuple[str, ...]:
-    """The same, once in a process: shards have most of their words in common."""
+    """The terms of one token, cached for the process, as shards share most of their words."""
     return _split(token)
 
 
@@ -130,7 +130,7 @@ def _split(token: str) -> tuple[str, ...]:
 
 
 def _pieces(word: str) -> list[str]:
-    """A folded word, or, of a script without spaces, its characters and their pairs."""
+    """The stem of a folded word, or, in a script without spaces, its characters and pairs of neighbours."""
     if word.isascii():
         return [_stem(word)] if word else []
     found: list[str] = []
@@ -143,17 +143,17 @@ def _pieces(word: str) -> list[str]:
 
 
 class _Stemmers(threading.local):
-    """A stemmer for each thread, since one must not be used by two at a time."""
+    """A stemmer for each thread, since two threads must not share one."""
 
     def __init__(self) -> None:
-        self.english = Stemmer.Stemmer("english", 0)  # without a cache of its own: tokens are remembered above
+        self.english = Stemmer.Stemmer("english", 0)  # without a cache of its own: tokens are cached above
 
 
 _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """The stem of a folded word of ASCII letters; a common word, and anything else, is its own."""
+    """The stem of a folded word of ASCII letters; common words and all others stay as they are."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)
@@ -171,4 +171,4 @@ _COMMON = """a an and are as at be but by did do does for from had has have he h
 that the their them they this to was were what when where which who whom whose why will with"""
 
 COMMON = frozenset(_COMMON.split())
-"""English words that a question is made of and hardly any passage lacks, as terms."""
+"""English function words, as terms: common in questions, and in almost every passage."""

@@ -1,10 +1,10 @@
 """The configuration: every setting of a build, validated, with the reason for its default.
 
-Two kinds of settings live here. Those that shape the index (`split`, `shards`, `recognise`, `extract`, ...) are
-written into the manifest and into the keys of the parts they shape. Those that say where and how a run works
-(`store`, `corpus.paths`, `run`) never reach a published byte.
+There are two kinds of settings. Settings that shape the index (`split`, `shards`, `recognise`, `extract`, ...) are
+written into the manifest and into the keys of the parts they shape. Settings of where and how a run works (`store`,
+`corpus.paths`, `run`) never reach a published byte.
 
-base           what every section has
+base           the base of every section
 stages         splitting, shards, extraction, resolution
 models         recogniser, encoder, language model
 families       a section each
@@ -13,7 +13,7 @@ configuration  all of them
 file           reading a configuration file
 explained      writing one with every setting
 
-Where the corpus lies and how it is read is in schemas/corpus.py: the processes that read it import nothing else.
+The settings of the corpus are in schemas/corpus.py: the processes that read it import nothing else.
 """
 
 from __future__ import annotations

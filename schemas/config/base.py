@@ -1,4 +1,4 @@
-"""What the sections of the configuration share."""
+"""The base class and validators of the sections of the configuration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Settings(BaseModel):
 
 
 def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
-    """A text that is written like this pattern, which ``expected`` says in words; shown: whether it is repeated."""
+    """A validator of texts by a pattern, which ``expected`` puts in words; shown: True if errors quote the text."""
 
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -46,5 +46,5 @@ def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidato
 
 
 def looks_like_a_path(name: str) -> bool:
-    """Whether a model's name is written as a path; one of the hub, `owner/model`, is too, and only a look can tell."""
+    """True if a model's name looks like a path; so does a hub name, `owner/model`: only the file system can tell."""
     return os.sep in name or name.startswith((".", "~"))

@@ -1,4 +1,4 @@
-"""All settings as one: sections in the order in which `indexmill init` writes them, and what holds between them."""
+"""The whole configuration: sections in the order of `indexmill init`, and the constraints between them."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Configuration(Settings):
 
     @property
     def extracts(self) -> bool:
-        """Whether passages are taken apart: it is asked for, or an enabled family needs it."""
+        """True if entities are extracted from passages: enabled explicitly, or needed by an enabled family."""
         return self.extract.enabled or self.describes or any(family.needs_extraction for family in self._enabled)
 
     @property
     def describes(self) -> bool:
-        """Whether extracted entities are described: it is asked for, or an enabled family needs it."""
+        """True if extracted entities are described: enabled explicitly, or needed by an enabled family."""
         return self.resolve.description.enabled or any(family.needs_descriptions for family in self._enabled)
 
     @property
@@ -101,7 +101,7 @@ class Configuration(Settings):
         shaping = self.model_dump(mode="json", include=sections)
         shaping["llm"] = self.llm.shaping()
         shaping["embed"].pop("allow_hub")
-        shaping["embed"].pop("model")  # where the model was found; its digest is in the models' fingerprints
+        shaping["embed"].pop("model")  # the place of the model; its digest is in the models' fingerprints
         if self.recognise.published_name is None:
             shaping["recognise"].pop("recogniser")
         return shaping

@@ -1,6 +1,6 @@
-"""`indexmill.yaml` as `indexmill init` writes it: every setting with its default and what it is for.
+"""`indexmill.yaml` as `indexmill init` writes it: every setting with its default and its purpose.
 
-Made from the configuration model itself, so that no setting is forgotten and no default is stale.
+It is generated from the configuration model, so that no setting is forgotten and no default is stale.
 """
 
 from __future__ import annotations

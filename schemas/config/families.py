@@ -1,6 +1,6 @@
-"""Settings of the index families that shape their artifacts: a class each, and a field each of `FamilySettings`.
+"""Settings of the index families that shape their artifacts: one class and one field of `FamilySettings` each.
 
-A class says which of the shared stages its family needs, so that nothing else has to name the family.
+Each class declares the shared stages that its family needs, so that no other code has to name the family.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Values = dict[str, float | int | bool | str]
 
 
 def _known(known: type[Any]) -> AfterValidator:
-    """Retrieval settings of a family, each as the dataclass `known` says; refuses one that it does not have."""
+    """A validator of a family's retrieval settings by the dataclass `known`; refuses unknown ones."""
 
     def checked(value: _Values) -> _Values:
         names = [field.name for field in dataclasses.fields(known)]
@@ -66,10 +66,10 @@ class Family(Settings):
     """Settings of a family that can be switched off, and which of the stages that families share it needs."""
 
     needs_extraction: ClassVar[bool] = False
-    """Whether it reads the outputs of the stage `extract`."""
+    """True if it reads the outputs of the stage `extract`."""
 
     needs_descriptions: ClassVar[bool] = False
-    """Whether it reads the outputs of the stage `describe`."""
+    """True if it reads the outputs of the stage `describe`."""
 
     enabled: bool = True
 
@@ -120,7 +120,7 @@ class ZoomGraphSettings(Family):
     parameters: Annotated[_Values, _known(ZoomGraphParameters)] = _parameters()
 
     def links(self) -> dict[str, Any]:
-        """What shapes the links."""
+        """The settings that shape the links."""
         return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
 
 

@@ -1,4 +1,4 @@
-"""The configuration as a file: reading one, and where its relative paths start."""
+"""Reading a configuration file, and resolving its relative paths."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["load_configuration"]
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
-    """The configuration of a YAML file (none: the defaults), with overrides laid over it.
+    """The configuration of a YAML file (None: the defaults), with overrides applied.
 
     `overrides` is nested like the file. Relative paths in the file, and the store where it names none, are taken from
-    the file's folder; a model or recogniser is a path if it is written like one and lies there. Raises
+    the file's folder; a model or recogniser is a path if it looks like one and exists. Raises
     ConfigurationError naming the file and, one a line, each setting that is wrong.
     """
     content: Any = {}
@@ -47,10 +47,10 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
 
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
-    """Make the file's relative paths relative to the file, wherever the command is run."""
+    """Resolve relative paths against the file's folder, wherever the command is run."""
     store = content.setdefault("store", DEFAULT_STORE)
     if isinstance(store, str):
-        with contextlib.suppress(ValueError):  # the model says so again, with the setting's name
+        with contextlib.suppress(ValueError):  # the model reports it with the setting's name
             content["store"] = store_folder(store, folder)
     corpus = content.get("corpus")
     if isinstance(corpus, dict):

@@ -1,4 +1,4 @@
-"""Settings of the models: recogniser, encoder, language model, and what the last costs."""
+"""Settings of the models: recogniser, encoder, language model and its prices."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RecogniseSettings(Settings):
 
     @property
     def asks_llm(self) -> bool:
-        """Whether the recogniser is a language model."""
+        """True if the recogniser is a language model."""
         return self.recogniser == "llm"
 
     @property
     def published_name(self) -> str | None:
-        """The recogniser's name; None for a path, which says where a machine keeps what the fingerprint identifies."""
+        """The recogniser's name; None for a path, which varies by machine; the fingerprint identifies it."""
         return None if looks_like_a_path(self.recogniser) else self.recogniser
 
 
@@ -143,7 +143,7 @@ class LlmSettings(Settings):
 
     @field_serializer("base_url", "proxy", when_used="json")
     def _without_password(self, value: str | None) -> str | None:
-        """What is recorded of a URL: runs keep their settings in the store."""
+        """The URL without its password, since runs record their settings in the store."""
         return None if value is None else redacted(value)
 
     @model_validator(mode="after")
@@ -159,7 +159,7 @@ class LlmSettings(Settings):
         return self
 
     def shaping(self) -> dict[str, Any]:
-        """What shapes the answers."""
+        """The settings that shape the answers."""
         if self.backend == "extractive":
             return {"backend": self.backend}
         return {"backend": self.backend, "model": self.model, "temperature": self.temperature}

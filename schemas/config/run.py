@@ -1,4 +1,4 @@
-"""Settings of a run and of its gates; nothing of them reaches the index."""
+"""Settings of a run and of its gates; none of them affects the index."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every stage shares: parts and how they are made, workers, estimates, reports."""
+"""Code that all stages share: making parts, workers, estimates, reports."""

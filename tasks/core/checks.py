@@ -1,4 +1,4 @@
-"""What every check uses: reading columns, and refusing what is broken."""
+"""Helpers of the checks: read columns, and raise for a broken invariant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasks.core.stage import Input, Part
 
 __all__ = ["Check", "CheckError", "check_lengths", "check_pack", "columns", "refuse_if"]
 
-_UNIT = 1e-3  # how far from 1 the length of a published vector may be
+_UNIT = 1e-3  # tolerance of the length of a published vector, around 1
 
 
 class CheckError(IndexmillError):
@@ -26,14 +26,14 @@ class CheckError(IndexmillError):
 
 @dataclass(frozen=True)
 class Check:
-    """What is held against what before anything is published.
+    """A consistency check that runs before anything is published.
 
-    inputs: what it reads, declared as a stage declares it. whole: False for a check of each shard or group, which is
-    run for every label that has the first of the inputs; True for the check of what is made of the whole corpus, which
-    is run where its first input is there. Among its inputs, `<stage>/<output>` is an output of the part of the whole
-    corpus of a stage, and an input with `each` is of all labels. check: raises CheckError; it gets the inputs, and what
-    was counted before it: by the checks of the same label, or of all labels for that of the whole. It returns what it
-    has counted itself; only what checks of labels count is kept. It is a module's function, since it goes to workers.
+    inputs: declared as those of a stage. whole: False for a check that runs for every label (shard or group) that has
+    the first input; True for a check of the whole corpus, which runs if its first input exists. Among its
+    inputs, `<stage>/<output>` is an output of a stage's part of the whole corpus, and an input with `each` covers all
+    labels. check: raises CheckError; it gets the inputs and the counts of earlier checks (of the same label, or of all
+    labels if `whole`), and returns its own counts; only those of labels are kept. It is a module-level function, since
+    it is sent to workers.
     """
 
     inputs: tuple[Input, ...]
@@ -42,7 +42,7 @@ class Check:
 
 
 def refuse_if(broken: bool, message: str) -> None:
-    """Raise CheckError with a message that says what is broken."""
+    """Raise CheckError with the message if `broken` is true."""
     if broken:
         raise CheckError(
             f"{message}; nothing was published. `indexmill build --cold` makes every part again; please report this"
@@ -55,13 +55,13 @@ def columns(part: Part[Any], name: str, *columns: str) -> pl.DataFrame:
 
 
 def check_lengths(vectors: NDArray[Any], where: str) -> None:
-    """Raise CheckError where a vector (n, d) is not of unit length."""
+    """Raise CheckError if one of the vectors (n, d) is not of unit length."""
     for first in range(0, len(vectors), 65_536):
         lengths = np.linalg.norm(vectors[first : first + 65_536], axis=1)
         refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")
 
 
 def check_pack(schema: PackSchema, pack: Mapping[str, NDArray[Any]], where: str, sizes: Mapping[str, int]) -> None:
-    """Raise CheckError where the arrays of a pack are not what its schema says; sizes: of the tables that it names."""
+    """Raise CheckError if the arrays of a pack violate its schema. sizes: rows of the tables that the schema names."""
     problem = check_arrays(schema, pack, sizes)
     refuse_if(bool(problem), f"{where}: {problem}")

@@ -1,4 +1,4 @@
-"""Processes of our own that may die: where they import from, and how they ended."""
+"""Child processes that may die: their import path, and a description of their end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["ending", "import_path"]
 
 
 def import_path() -> str:
-    """PYTHONPATH for a child: this checkout, then what is there already."""
+    """PYTHONPATH for a child: this checkout, then the current value."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 
 
 def ending(code: int) -> str:
-    """How a process ended, after its name."""
+    """A description of how a process ended, to follow its name."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -1,7 +1,7 @@
-"""Stage `encoder`: the model as the snapshot carries it, so that workers and readers start without torch.
+"""Stage `encoder`: the converted model of the snapshot, so that workers and readers start without torch.
 
-Loading torch and converting a model takes seconds in every process; the converted files open in half of one. They are
-a part like any other, keyed by the digest of the weights and the versions of the libraries that convert.
+Loading torch and converting a model takes seconds in every process; the converted files open in half a second. They
+are a part like any other, keyed by the digest of the weights and the versions of the converting libraries.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 HASH_MODEL = "hash"
-"""The name of the deterministic double in the settings: quick, and blind to meaning."""
+"""The name in the settings of the deterministic test double: quick, and blind to meaning."""
 
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """The encoder that the settings name, as far as it is known without opening it."""
+    """The encoder that the settings name, before it is opened."""
 
     backend: str  # "hash", "openvino" or "torch"
     precision: str
@@ -51,7 +51,7 @@ class EncoderChoice:
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
-        """What determines the tokens."""
+        """The values that determine the tokens."""
         if self.model is None:
             double = HashEmbedder()
             return {"backend": self.backend, "max_tokens": double.max_tokens, "tokenizer": ""}
@@ -61,13 +61,13 @@ class EncoderChoice:
         }
 
     def tokenizer_opening(self, store: Store) -> dict[str, Any]:
-        """What a worker needs to open the tokenizer: see `tokeniser_of`. Its file becomes a blob."""
+        """The arguments for a worker to open the tokenizer (see `tokeniser_of`). Stores its file as a blob."""
         if self.model is not None:
             store.put_blob(self._tokenizer_json)
         return self.tokenizer
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
-        """What a worker needs to open the encoder: see `encoder_of`.
+        """The arguments for a worker to open the encoder (see `encoder_of`).
 
         `files` are the digests of the converted files by name; empty for a back-end that reads the model itself.
         """
@@ -82,9 +82,9 @@ class EncoderChoice:
 
 @dataclass(frozen=True)
 class OpenedEncoder:
-    """An encoder that some worker has opened: what opens it on any other, and what determines its numbers.
+    """An encoder that some worker has opened: the arguments to open it elsewhere, and its fingerprint.
 
-    Workers of the machine whose worker tested it rely on that; others test it themselves.
+    Workers of the same machine rely on that worker's test; others test the encoder themselves.
     """
 
     opening: Mapping[str, Any]
@@ -92,7 +92,7 @@ class OpenedEncoder:
 
     @classmethod
     def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
-        """The encoder of an opening, as `fingerprint_of` found it."""
+        """The encoder of an opening, with the fingerprint and machine that `fingerprint_of` returned."""
         tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
         return cls({**opening, "tested": tested}, fingerprint)
 
@@ -103,15 +103,15 @@ class OpenedEncoder:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fingerprint without the model's name, which is for people: a folder may be renamed."""
+        """The fingerprint without the model's name, which is informative only: a folder may be renamed."""
         return _numbers(self.fingerprint)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings(Settings):
-    """The settings of a stage that makes vectors: copied rows have to be of the same encoder.
+    """The settings of a stage that computes vectors: copied rows must come from the same encoder.
 
-    encoder: what determines the numbers. opening: what opens the encoder on a worker.
+    encoder: the values that determine the numbers. opening: the arguments to open the encoder on a worker.
     """
 
     encoder: Mapping[str, Any]
@@ -122,12 +122,12 @@ class EncoderSettings(Settings):
 
     @property
     def dimension(self) -> int:
-        """Of the vectors."""
+        """The dimension of the vectors."""
         return int(self.encoder["dimension"])
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """The encoder that the settings name; raises ModelUnavailable where it is not installed."""
+    """The encoder that the settings name; raises ModelUnavailable if it is not installed."""
     if settings.model == HASH_MODEL:
         return EncoderChoice(HASH_MODEL, "f32", None)
     model = find_model(settings.model, allow_hub=settings.allow_hub)
@@ -143,14 +143,14 @@ def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
 
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What determines the vectors of an encoder, as this worker opens it, and the machine it runs on."""
+    """The fingerprint of an encoder as this worker opens it, and the machine of this worker."""
     return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
 
 
 def encoder_of(part: Part[Any]) -> Embedder:
     """The embedder of a job, opened once per process from the setting `opening`.
 
-    Raises IndexmillError where it makes other numbers here than where the run was planned.
+    Raises IndexmillError if its numbers here differ from those where the run was planned.
     """
     opening = part.settings.opening
     embedder = _open(part.store, opening)
@@ -167,7 +167,7 @@ def encoder_of(part: Part[Any]) -> Embedder:
 
 
 def _machine() -> list[str]:
-    """What tells machines apart, and containers that may be held to other processors."""
+    """An identifier of the machine, or of the container, since containers may be limited to other processors."""
     process = this_process()
     return [process.host, process.space]
 
@@ -190,8 +190,8 @@ def _opened_tokeniser(path: Path, max_tokens: int) -> Tokeniser:
 _opening = threading.Lock()
 
 _STREAMS = 2
-"""Passes of a worker at a time: a long document that is alone in its night has a core that is idle, too. Where all
-workers are busy two streams each take as long as one; a pass has the same bits in any."""
+"""Concurrent passes per worker: a single long document can use a second core that is idle. If all workers are busy, two
+streams take as long as one; the result of a pass is the same in any stream."""
 
 
 @cache
@@ -208,7 +208,7 @@ def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionSettings(Settings):
-    """The model that is converted. model: the digest of its files. path: of their folder."""
+    """The model to convert. model: the digest of its files. path: their folder."""
 
     model: str
     name: str

@@ -26,12 +26,12 @@ def library_versions(*names: str) -> dict[str, str]:
 
 
 def python_version() -> str:
-    """Python's minor version: with it come the Unicode tables that names and sentences are read by."""
+    """Python's minor version, which determines the Unicode tables for names and sentences."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 def environment_fingerprint() -> dict[str, str]:
-    """What the manifest records of the machine: same fingerprint, same bytes. The encoder has its own."""
+    """The manifest's record of the machine: same fingerprint, same bytes. The encoder has its own fingerprint."""
     return {
         **library_versions(*_SHAPING),
         "python": python_version(),
@@ -41,7 +41,7 @@ def environment_fingerprint() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the source files of the rooms that compute: equal on two machines that run the same code."""
+    """SHA-256 over the source files of the packages that compute: equal on two machines that run the same code."""
     rooms = ("indexmill", "schemas", "storage", "tasks")
     root = Path(__file__).resolve().parents[2]
     hashed = hashlib.sha256()

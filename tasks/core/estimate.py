@@ -1,8 +1,8 @@
-"""What a part would hold and cost, as far as its inputs tell before it is computed: what a stage's `estimate` returns.
+"""Estimates of the rows and cost of a part before it is computed, from its inputs: results of a stage's `estimate`.
 
-A plan calls it for every missing part of such a stage, in the order of the flow of data, and never runs the stage. A
-stage that asks a language model returns in `llm` how often and for how many tokens. Low and high are bounds, equal
-where the number is known.
+A plan calls `estimate` for every missing part of such a stage, in the order of the data flow, and never runs the stage.
+A stage that asks a language model returns in `llm` the number of calls and tokens. Low and high are bounds, equal if
+the number is known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["ZERO", "Estimate", "Expected", "LlmUse", "Range", "Rows"]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bounds of a number; equal where it is known."""
+    """Bounds of a number; equal if it is known."""
 
     low: int
     high: int
@@ -26,7 +26,7 @@ class Range:
 
     @classmethod
     def exactly(cls, number: int) -> Range:
-        """A number that is known."""
+        """The range of a known number."""
         return cls(number, number)
 
     def __add__(self, other: Range) -> Range:
@@ -38,22 +38,22 @@ ZERO = Range(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Rows(Range):
-    """Bounds of the rows of an output, and of those among them that no earlier part holds."""
+    """Bounds of the rows of an output, and of the new ones among them, which no earlier part has."""
 
     fresh: Range
 
 
 Expected = Mapping[str, Range | None]
-"""The rows of inputs that are only planned, by input name; None where nothing is known of them."""
+"""The rows of inputs that are only planned, by input name; None if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlmUse:
-    """What a part asks of one language model. Answers that the ledger holds are in no low bound.
+    """The use that a part makes of one language model. Low bounds exclude answers that are in the ledger.
 
     calls, input_tokens, output_tokens: bounds that hold whatever it answers, a repair of each answer included. tasks:
-    the task of the prompts, then those of prompts that an answer may call for. prompts: of the first task. guess: how
-    many of these are expected, where that is not the middle of their bounds.
+    the task of the prompts, then those of possible follow-up prompts. prompts: of the first task. guess: the expected
+    number of these, if it is not the middle of their bounds.
     """
 
     model: str
@@ -66,11 +66,11 @@ class LlmUse:
 
     @property
     def expected_prompts(self) -> float:
-        """How many prompts are expected."""
+        """The expected number of prompts."""
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
-        """The same where what is asked about is not known: from nothing to so many times as much."""
+        """The same use if the subject of the prompts is unknown: from nothing to `times` as much."""
 
         def most(one: Range) -> Range:
             return Range(0, times * one.high)
@@ -87,12 +87,12 @@ class LlmUse:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a part will hold and cost.
+    """The expected rows and cost of a part.
 
     rows: of outputs, by name, where the estimate of a later stage needs them; every output `<name>/<label>` is among
-    them. counts: what the run's report will count, where that is known exactly (`vectors_made`, `vectors_reused`).
-    llm: what the part asks of language models. stand_ins: blobs of the plan's own store that later stages may read in
-    the place of outputs, by name. guessed: they are not what the part will hold.
+    them. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`). llm: the use
+    of language models. stand_ins: blobs of the plan's own store that later stages may read in place of outputs, by
+    name. guessed: True if the stand-ins may differ from the part's outputs.
     """
 
     rows: Mapping[str, Range] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How a stage hands out its work: a small protocol, so that no stage knows about Dask."""
+"""The protocol by which a stage hands out its work, so that no stage knows about Dask."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "Work
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One piece of work: a module-level function, its picklable arguments, and the key of what it makes."""
+    """One piece of work: a module-level function, its picklable arguments, and the key of its result."""
 
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    light: bool = False  # quick, and safe enough for the process that hands it out: not worth starting a worker for
-    asks: bool = False  # asks a language model: what it has under way is paid for
-    heard: Listener | None = None  # told now and then, in any thread, how far the call is
+    light: bool = False  # quick and safe enough to run in this process, without a worker
+    asks: bool = False  # asks a language model: its calls under way are paid for
+    heard: Listener | None = None  # called from time to time, in any thread, with the progress of the call
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What a function returns, and the seconds it took where it ran."""
+    """The result of a function, and the seconds it took where it ran."""
     started = time.perf_counter()
     result = function(*arguments)
     return result, time.perf_counter() - started
@@ -38,22 +38,22 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What stands in the place of a result where `run` keeps going: what the call raised, or WorkerDied."""
+    """Takes the place of a result if `run` keeps going: the exception of the call, or WorkerDied."""
 
     error: Exception
 
 
 class StoppedError(Exception):
-    """The executor was told to stop before this work was done; whoever told it knows why."""
+    """The executor was stopped before this work was done; whoever stopped it knows the reason."""
 
 
 _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)
 
 
 def stopped() -> bool:
-    """Whether the executor that runs the call at hand in its own process was told to stop.
+    """True if the executor that runs the current call in its own process was told to stop.
 
-    Calls that wait for long look, and raise StoppedError.
+    Calls that wait for a long time check this, and raise StoppedError.
     """
     told = _STOPPED.get()
     return told is not None and told.is_set()
@@ -69,40 +69,40 @@ def _stopped_by(event: threading.Event) -> Iterator[None]:
 
 
 class WorkerDied(IndexmillError):
-    """The processes that were at a call died, or at what they had to do before it: it may be innocent."""
+    """The processes that ran a call died, during it or while preparing it: the call may not be the cause."""
 
 
 class Executor(Protocol):
     """Runs calls somewhere and yields each result as it comes, in any order, with the call it belongs to."""
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Higher priorities start first. StoppedError after `stop`.
+        """Higher priorities start first. Raises StoppedError after `stop`.
 
         The first exception of a call is raised; with `keep_going` it is yielded as Failed and the others go on.
         """
         ...
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start nothing more, from any thread; `run` raises StoppedError where something was left to do.
+        """Start nothing more; `run` raises StoppedError if work is left. May be called from any thread.
 
-        Not at once: calls that ask a language model may start no further question, and are waited for.
+        If not `at_once`, calls that ask a language model start no further question, and are waited for.
         """
         ...
 
     def wait(self, seconds: float) -> None:
-        """Do nothing for so long, in the thread that calls; StoppedError once it is told to stop."""
+        """Block the calling thread for so long; raises StoppedError once the executor is told to stop."""
         ...
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
-        """What the calls of a run may ask of language models, wherever they are: one for all executors of the run.
+        """The quota of language-model calls of a run, one for all executors of the run, wherever they are.
 
-        A quota that was ended by `stop` goes on.
+        A quota that `stop` has ended is resumed.
         """
         ...
 
 
 class InlineExecutor:
-    """Runs each call in this process, in order: what unit tests use, and what a debugger wants."""
+    """Runs each call in this process, in order: for unit tests and debuggers."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()

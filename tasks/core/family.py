@@ -1,4 +1,4 @@
-"""A family as a build sees it: everything that the pipeline knows of it, in one declaration."""
+"""The declaration of a family: everything that the pipeline knows about it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Family"]
 
 @dataclass(frozen=True)
 class Family:
-    """One way of retrieval, as a build makes it; `tasks/families/<name>/family.py` declares it as `FAMILY`.
+    """One retrieval family as a build sees it; `tasks/families/<name>/family.py` declares it as `FAMILY`.
 
     name: of the family, of its settings among `families`, of its stage whose outputs readers open, and of its step
-    that makes them. steps: what makes it; they run where the family is enabled and their own `enabled` allows it.
-    artifact: the output of that stage that `counts` counts. counts: of the arrays of this output, one argument for each
-    part, the numbers that the manifest states. checks: what is held against what before a snapshot is published.
-    writers: of its texts. history_dependent: True where its rows depend on the version before, beside the corpus.
+    that makes them. steps: the steps that make it; they run if the family is enabled and their own `enabled` allows it.
+    artifact: the output of that stage that `counts` counts. counts: computes the manifest's numbers from the arrays of
+    this output, one argument for each part. checks: the checks before a snapshot is published. writers: the writers of
+    its texts. history_dependent: True if its rows depend on the previous version as well as on the corpus.
 
     A registry imports every declaration: modules whose libraries are slow to import (igraph, leidenalg, faiss, spacy,
     torch) are to be imported inside the functions that use them.
@@ -40,7 +40,7 @@ class Family:
         return bool(getattr(configuration.families, self.name).enabled)
 
     def guarded_steps(self) -> tuple[Step, ...]:
-        """Its steps, enabled only where the family is."""
+        """The steps of the family, each enabled only if the family is."""
 
         def guarded(step: Step) -> Step:
             return replace(step, enabled=lambda settings: self.enabled(settings) and step.enabled(settings))

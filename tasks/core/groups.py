@@ -52,7 +52,7 @@ def bits_of(node: str) -> str:
 
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
-    """The rows of all inputs `<name>/<label>` of a part that is planned, and how many are new where that is known."""
+    """The rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
     low = high = fresh_low = fresh_high = 0
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
         rows = expected.get(table) or Range.exactly(part.rows_of(table))
@@ -65,9 +65,9 @@ def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
 def expected_groups(
     outputs: Iterable[str], rows: Rows, known: Iterable[pa.Table], limit: int, letter: str
 ) -> dict[str, Rows]:
-    """So many nodes spread evenly over groups: bounds that add up to the whole's, by `<output>/<label>`.
+    """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
 
-    known: tables of one column, the ids of earlier nodes. The groups are those of these, if there are any.
+    known: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
     """
     ids = sorted({node for table in known for node in table.column(0).to_pylist()})
     if ids:

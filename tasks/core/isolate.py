@@ -1,4 +1,4 @@
-"""Which documents of a shard a stage cannot take: those that end a process of their own, or raise, when tried alone.
+"""The documents of a shard that make a stage fail: they kill a process of their own, or raise, when tried alone.
 
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
 `tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
@@ -29,15 +29,15 @@ from tasks.core.stage import Job, stage_of
 __all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
 
 MOST = 16
-"""So many documents of one shard are not at fault: the stage is."""
+"""The most failing documents of one shard; with more, the stage is at fault."""
 
 Rows = tuple[int, int]
-"""First and last, this one excluded, of a shard's documents in the order of their ids."""
+"""A range of a shard's documents in the order of their ids: first, and last (excluded)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A document that a stage cannot take."""
+    """A document that makes a stage fail."""
 
     document_id: str
     content_hash: str
@@ -47,7 +47,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How the trial of some rows ended; `detail` is empty where it went well."""
+    """The result of a trial of some rows; `detail` is empty if it succeeded."""
 
     rows: Rows
     detail: str = ""
@@ -55,19 +55,19 @@ class Trial:
 
 
 class DocumentsFailed(Exception):
-    """Documents were found that a stage cannot take, and recorded: without them the stages may begin again."""
+    """Documents that make a stage fail were found and recorded: the stages can restart without them."""
 
 
 def blames_documents(error: Exception) -> bool:
-    """Whether an exception of a stage may be a document's fault: not one of the store, the settings or the machine."""
+    """True if a document may have caused a stage's exception, rather than the store, the settings or the machine."""
     return not isinstance(error, (IndexmillError, MemoryError, OSError, ImportError))
 
 
 def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]:
-    """The documents that the stage of a job cannot take, ordered by id; none where each of them goes well.
+    """The documents that make the stage of a job fail, ordered by id; none if each of them succeeds alone.
 
-    None, too, where the stage fails without any document, or with more than MOST of them. Raises what is no document's
-    fault. llm: the language model that the run may ask.
+    Also none if the stage fails without any document, or with more than MOST of them. Exceptions that no document
+    caused are raised. llm: the language model that the run may ask.
     """
     table = read_table(
         open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
@@ -100,7 +100,7 @@ def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]
 
 
 def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """Each trial in turn, in one process for as long as that lives."""
+    """The trials in turn; a new process starts whenever one dies."""
     left = list(trials)
     while left:
         for trial in _in_a_process(job, tuple(left), environment):
@@ -109,7 +109,7 @@ def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> 
 
 
 def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """The trials that one process gets through, and the one that ended it."""
+    """The trials that one process completes, and the one that ended it."""
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(

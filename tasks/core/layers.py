@@ -1,4 +1,4 @@
-"""The rows of a tree that is made layer by layer: ids of nodes become rows, children and parents."""
+"""The rows of a tree that is built layer by layer: node ids become row numbers, children and parents."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def tables_of_layer(part: Part[Any], name: str, letter: str, *columns: str) -> p
 
 
 class TreeRows:
-    """Rows are numbered layer by layer, the lowest first; within a layer they stand as its ids are given.
+    """A tree whose rows are numbered layer by layer, the lowest first; within a layer in the order of the given ids.
 
-    offsets: where each layer begins, and the end.
+    offsets: the first row of each layer, and the end.
     """
 
     def __init__(self, ids: pa.Array) -> None:
@@ -44,9 +44,10 @@ class TreeRows:
         self.offsets.append(self.offsets[-1] + len(ids))
 
     def add(self, nodes: pa.Table, links: pa.Table) -> NDArray[np.int64]:
-        """Add a layer; returns which of its nodes is the parent of each node of the layer below.
+        """Add a layer; returns the row of the parent of each node of the layer below.
 
-        nodes: their ids and `stand_in`. links: the ids of a node and of a child of it; each node below is one child.
+        nodes: their ids and `stand_in`. links: ids of a node and of one of its children; each node below has one
+        parent.
         """
         ids = nodes.column(0).combine_chunks()
         owner = pc.index_in(links.column(0), ids).to_numpy().astype(np.int64)

@@ -1,8 +1,8 @@
 """The nearest of many vectors, by inner product: exactly, or in the inverted lists of a seeded k-means.
 
 Vectors are on the grid of indexmill.retrieve.grid: products are exact integers, ties go to the lower row, and centroids
-are sums of integers put on the grid again. So what is found is a function of the vectors and of the order that samples
-are drawn in, whatever the number of threads and the size of the tiles.
+are sums of integers put on the grid again. So the result is a function of the vectors and of the order of the sample,
+whatever the number of threads and the size of the tiles.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Floats = NDArray[np.float32]
 
 NOTHING = np.iinfo(np.int64).max
 
-_CELLS = 1 << 22  # products held at once
-_BLOCK = 2048  # vectors that a question is compared with at once
-_FEW = 128  # one of so many products, or fewer, is finished by itself
+_CELLS = 1 << 22  # products in memory at once
+_BLOCK = 2048  # vectors compared with a question at once
+_FEW = 128  # up to one of so many products is completed singly
 _ROUNDS = 6  # of k-means
 _PER_LIST = 32  # vectors of the sample per list
 _ROW = (1 << 32) - 1
@@ -33,8 +33,8 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: sets of at most so many vectors are compared as a whole; larger ones lie in 2 sqrt(n) lists, of which
-    each vector is compared with the `probes` nearest.
+    """exact: sets of at most so many vectors are compared as a whole; larger ones are split into 2 sqrt(n) lists, and
+    each vector is compared with its `probes` nearest lists.
     """
 
     exact: int = 16_384
@@ -50,7 +50,7 @@ class Nearest:
 
 
 class Lists:
-    """Vectors (n, d) on the grid in inverted lists; `order` holds all rows in the order that samples are drawn in."""
+    """Vectors (n, d) on the grid in inverted lists; `order` has all rows in the order of sampling."""
 
     def __init__(self, vectors: Floats, order: Rows, setting: ListSettings) -> None:
         self.vectors = vectors
@@ -62,7 +62,7 @@ class Lists:
         if len(vectors) > setting.exact:
             self.centroids = centroids(vectors, order, 2 * int(np.sqrt(len(vectors))))
             self.probes = min(setting.probes, len(self.centroids))
-        self.own = self.near(vectors, self.probes)  # the lists that each of the vectors is compared in
+        self.own = self.near(vectors, self.probes)  # the lists in which each of the vectors is compared
         if len(self.centroids) > 1:
             nearest = self.own[:, 0]
             sorted_rows = np.argsort(nearest, kind="stable")
@@ -79,10 +79,10 @@ class Lists:
         return found
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
-        """The k nearest vectors of each question, in its lists. alone: question i is vector i, and not its own."""
+        """The k nearest vectors of each question, in its lists. alone: question i is vector i, which is excluded."""
         best = np.full((len(questions), k), NOTHING)
         near = self.own if alone else self.near(questions, self.probes)
-        for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few of the others' vectors come up to it
+        for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of the others are as near
             owners, lists = np.repeat(np.arange(len(near)), some.shape[1]), some.ravel()
             by_list = np.argsort(lists, kind="stable")
             ends = np.cumsum(np.bincount(lists, minlength=len(self.members)))
@@ -120,10 +120,10 @@ class Lists:
 def nearest_of_all(
     questions: Floats, vectors: Floats, guess: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int32]:
-    """The row of the nearest of all vectors to each question, the lowest of equal ones; there is one at least.
+    """The row of the vector nearest to each question, the lowest of equal ones; needs at least one vector.
 
-    guess: a row for each question, or -1. It changes no row, but nearer ones spare more of the products: where half
-    of the components, with Cauchy and Schwarz for the others, cannot come up to it, the others are left alone.
+    guess: a row for each question, or -1. It does not change the result, but a near guess saves products: the second
+    half of the components is skipped if the first and a Cauchy-Schwarz bound of the second cannot reach it.
     """
     guess = np.full(len(questions), -1) if guess is None else guess
     best = np.full(len(questions), NOTHING)
@@ -146,10 +146,10 @@ def nearest_of_all(
 def _improve(
     best: NDArray[np.int64], asked: Floats, vectors: Floats, rows: Rows, head: int, reach: NDArray[np.float64]
 ) -> None:
-    """Take what is better than the best of each question. reach: what components after `head` can add at most."""
+    """Update the best of each question. reach: the most that components after `head` can add."""
     products = asked[:, :head] @ vectors[:, :head].T
     if head < vectors.shape[1]:
-        floor = np.where(best == NOTHING, -np.inf, -(best >> 32) - reach - 4)  # 4: more than rounding takes
+        floor = np.where(best == NOTHING, -np.inf, -(best >> 32) - reach - 4)  # 4: more than the rounding error
         reached = np.flatnonzero(products >= floor.astype(np.float32)[:, None])
         if len(reached) <= products.size // _FEW:
             owners, columns = np.divmod(reached, len(vectors))
@@ -191,7 +191,7 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
 
 
 def _kept(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
-    """The keys of products that reach the floor of their row, side by side; -inf reaches none."""
+    """The keys of products that reach the floor of their row, left-aligned; -inf never does."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
@@ -202,7 +202,7 @@ def _kept(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
 
 
 def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Products and rows in one number, least for the highest product, and of equal ones for the lowest row."""
+    """Products and rows packed into sort keys: the highest product first, and of equal ones the lowest row."""
     keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 

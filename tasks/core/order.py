@@ -1,4 +1,4 @@
-"""The order of steps, derived from what their stages read and make."""
+"""The order of steps, derived from the inputs and outputs of their stages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ENCODER = "encoder"
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps, each with what it needs, in an order in which each follows those; of several, the first given first.
+    """The steps in topological order, each with its `needs`; ties are broken by the given order.
 
-    A step needs those that make what its stages read, the step `encoder` where a stage uses it, and those that it
-    names itself (`after`). Raises ValueError where steps wait for each other in a circle, LookupError where nothing
-    makes what a stage reads, or several do and the input does not say which.
+    A step needs the steps that make its stages' inputs, the step `encoder` if a stage uses it, and those in its
+    `after`. Raises ValueError for a cycle, LookupError if no stage makes an input, or several do and the input does not
+    say which.
     """
     found = {step.name: replace(step, needs=_needs(step, steps)) for step in steps}
     if len(found) < len(steps):
@@ -60,7 +60,7 @@ def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
-    """By the name of an output, the stages that make it, and the step of each."""
+    """The stages that make an output, with the step of each, by the output's name."""
     found: dict[str, dict[str, str]] = {}
     for step in steps:
         for stage in step.stages:

@@ -1,7 +1,7 @@
-"""Making parts: which are there, which may be copied from, and what to do about those that fail.
+"""Making parts: finding existing ones, copying from earlier ones, and handling failures.
 
-A `PartRunner` finds the parts that have receipts, hands the others to an executor, tries again where workers died, and
-looks for the documents that make a stage fail. It knows what a part is, and no stage by its work.
+A `PartRunner` finds the parts that have receipts, hands the others to an executor, retries after workers died, and
+looks for the documents that make a stage fail. It treats all stages alike.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ __all__ = ["SEARCH_PRIORITY", "WHOLE", "Parent", "PartRunner", "PartSpec", "Part
 Parts = dict[str, Receipt]  # by shard label
 
 SEARCH_PRIORITY = 50
-"""Of reading the corpus, and of looking for documents at fault: all parts of shards wait for it."""
+"""The priority of reading the corpus and of looking for failing documents: all parts of shards wait for these."""
 
 _ATTEMPTS = 3
-"""How often the workers at a part may die before it is the part's fault."""
+"""The number of times that workers may die at a part before the part is blamed."""
 _FAILED_TOGETHER = 16
-"""So many failed parts are looked into before the others are tried."""
+"""The number of failed parts after which failing documents are looked for, before the other parts are tried."""
 
 
 @dataclass(frozen=True)
 class Parent:
-    """The version a run starts from, and the parts it was made of."""
+    """The version that a run starts from, and the parts that it was made of."""
 
     version: int
     digest: str  # of the manifest
-    manifest: Manifest | None  # None where it is damaged
+    manifest: Manifest | None  # None if it is damaged
     lineage: Lineage
 
 
 @dataclass(frozen=True)
 class PartSpec:
-    """A part that a stage needs: the shard, what it is made from, and the settings that shape it."""
+    """A part that a stage needs: its shard, inputs and settings."""
 
     shard: str
     inputs: Mapping[str, str]
@@ -65,7 +65,7 @@ class PartSpec:
 
     @property
     def asking(self) -> Asking | None:
-        """How the part asks a language model; None where it asks none."""
+        """The part's access to a language model; None if it asks none."""
         found = getattr(self.settings, "asking", None)
         return found if isinstance(found, Asking) and found.settings.backend != "extractive" else None
 
@@ -73,7 +73,7 @@ class PartSpec:
 class PartRunner:
     """Makes the parts of a run.
 
-    retry_refused: whether parts that were published with failed rows are made again. llm: the language model that
+    retry_refused: True to make parts that were published with failed rows again. llm: the language model that
     stages may ask.
     """
 
@@ -91,15 +91,15 @@ class PartRunner:
         self.cold = cold
         self.report = Report()
         self.parts: dict[str, Parts] = {}
-        self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
+        self._receipts: dict[str, Receipt] = {}  # by key: receipts that this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
-        self.stages: dict[str, Stage[Any]] = {}  # by name: those that this run has been at
+        self.stages: dict[str, Stage[Any]] = {}  # by name: stages that this run has reached
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}  # seconds of work that the progress was told of, by stage
+        self._told: dict[str, float] = {}  # seconds of work reported to the progress, by stage
 
     def poison_scope(self, stage: str) -> str:
-        """What a record of poison at a stage holds for: with other settings, code or libraries, it is tried again."""
+        """The scope of a poison record: with other settings, code or libraries, the document is tried again."""
         raise NotImplementedError
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
@@ -107,11 +107,11 @@ class PartRunner:
         return self._parents_parts.get((stage, shard))
 
     def forget_receipts(self) -> None:
-        """List the receipts of runs that never published anew."""
+        """Drop the cached receipts of unpublished runs, so that they are listed again."""
         self._scanned.clear()
 
     def forget_parent(self) -> None:
-        """Another version is the parent now."""
+        """Drop the values cached from the parent, after the parent has changed."""
         for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
 
@@ -129,7 +129,7 @@ class PartRunner:
 
     def _make_parts(self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport) -> Parts:
         receipts: Parts = {}
-        by_key: dict[str, list[PartSpec]] = {}  # shards that are made from the same have one part
+        by_key: dict[str, list[PartSpec]] = {}  # shards with equal inputs share one part
         with self.report.at_work(stage.name):
             wanted = list(specs)
             self.progress.begin(stage.name, len(wanted))
@@ -165,7 +165,7 @@ class PartRunner:
         receipts: Parts,
         report: StageReport,
     ) -> list[Call]:
-        """Find the parts that are there, into `receipts`; the calls that make the others, whose keys fill `by_key`."""
+        """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in wanted:
             by_key.setdefault(part_key(stage, spec.settings, spec.inputs), []).append(spec)
         if wanted:
@@ -188,11 +188,11 @@ class PartRunner:
         return calls
 
     def _within(self, stage: str, key: str, done: int, total: int) -> None:
-        """A worker tells how far a part is."""
+        """Report the progress of a part, as a worker reported it."""
         self.progress.within(stage, key, done / max(total, 1))
 
     def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
-        """Let batches answer what parts will ask a language model, as far as batches are at work."""
+        """Let batches answer the parts' questions to a language model, if batches are enabled."""
         batcher, requests = self.batcher, stage.requests
         if batcher is None or requests is None or not jobs:
             return
@@ -209,18 +209,18 @@ class PartRunner:
 
     @property
     def batcher(self) -> Batcher | None:
-        """What asks by batches; None where nothing is asked."""
+        """Asks language models by batches; None if batches are not used."""
         return None
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part that need not be made: it is complete, or was published as it is."""
+        """The receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
         found = find(self.store, stage.name, key)
         if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str) -> Job:
-        """The part that a stage must make, as a worker gets it."""
+        """The job of a worker that makes a part of a stage."""
         space = spec.settings.row_space()
         row_space = _row_space(stage, space) if space else ""
         return Job(
@@ -238,10 +238,10 @@ class PartRunner:
         )
 
     def _made(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
-        """What some calls make, by the keys of their parts.
+        """The results of some calls, with the keys of their parts.
 
-        Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
-        DocumentsFailed if there are any, else the calls are tried again, since a call dies with what shares its worker.
+        If workers died, or a document may have caused an exception, the failing documents are looked for: raises
+        DocumentsFailed if there are any, otherwise retries, since another call on the same worker may have killed it.
         """
         left = {call.arguments[0].key: call for call in calls}
         for attempt in range(_ATTEMPTS):
@@ -267,10 +267,10 @@ class PartRunner:
                 return
 
     def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
-        """What calls return, or Failed.
+        """The results of calls, or Failed.
 
-        Where one that asks a language model fails for good, the others ask nothing more; what they have under way is
-        paid for, so they are waited for before the failure is raised.
+        If a call that asks a language model fails for good, the others ask nothing more; their requests under way are
+        paid for, so the calls are waited for before the failure is raised.
         """
         failure: Exception | None = None
         try:
@@ -289,7 +289,7 @@ class PartRunner:
             raise failure
 
     def run_patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
-        """What calls return; one whose workers died is tried again, since it may have been another's fault."""
+        """The results of calls; a call whose workers died is retried, since another call may be the cause."""
         left = {call.key: call for call in calls}
         for attempt in range(_ATTEMPTS):
             died: WorkerDied | None = None
@@ -309,7 +309,7 @@ class PartRunner:
         raise died or RuntimeError("no attempt was made")
 
     def _isolate(self, stage: Stage[Any], calls: Iterable[Call]) -> None:
-        """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
+        """Find the documents that make these calls fail; record them and raise DocumentsFailed if there are any."""
         self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
         names: list[str] = []
         tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.llm)) for call in calls]
@@ -360,7 +360,7 @@ class PartRunner:
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
-        """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
+        """The parent's parts, with their inputs, from which a shard's documents may be copied, the nearest first."""
         ranked = sorted(
             (distance, label)
             for label in self._alike.get(stage.name, ())
@@ -372,11 +372,11 @@ class PartRunner:
         return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
 
     def _compare_parts(self, stage: Stage[Any], spec: PartSpec) -> None:
-        """Find out which parts of the parent documents may be copied from."""
+        """Find the parts of the parent from which documents may be copied."""
         self._alike[stage.name] = self._alike_shards(stage, spec)
 
     def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:
-        """The shards of which this run would make the parent's part of a stage again, were they as they were."""
+        """The parent's shards whose part of a stage has the key that this run's code and settings give."""
         if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
@@ -398,7 +398,7 @@ class PartRunner:
 
     @cached_property
     def _parents_outputs(self) -> dict[tuple[str, str], dict[str, str]]:
-        """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
+        """The outputs of the parent's parts, by stage and key; their blobs or receipts may be missing."""
         return {(entry.stage, entry.key): entry.outputs for entry in self.parent.lineage.entries} if self.parent else {}
 
     @cached_property
@@ -413,7 +413,7 @@ class PartRunner:
 
     @cached_property
     def _parents_shards(self) -> dict[str, dict[str, str]]:
-        """By label, all that the parent's stages made of a shard's documents."""
+        """All outputs of the parent's stages for each shard, by label."""
         entries = self.parent.lineage.entries if self.parent else ()
         found: dict[str, dict[str, str]] = {entry.shard: {} for entry in entries if entry.stage == "ingest"}
         for entry in entries:
@@ -422,7 +422,7 @@ class PartRunner:
         return found
 
     def _elsewhere(self, shard: str) -> list[str]:
-        """The parent's shards that hold the content of documents whose ids are new to a shard: renamed ones, copies."""
+        """The parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
         now = self._contents(self.parts["ingest"][shard].outputs["documents"])
         for label, outputs in self._parents_shards.items():
             if overlap(shard, label) is not None:
@@ -432,7 +432,7 @@ class PartRunner:
 
     @cached_property
     def _places(self) -> dict[str, str]:
-        """Where the parent has some content: a shard by content hash."""
+        """A shard of the parent with some content, by content hash."""
         return {
             content: label
             for label, outputs in self._parents_shards.items()
@@ -440,17 +440,17 @@ class PartRunner:
         }
 
     def _contents(self, digest: str) -> dict[str, str]:
-        """The content hashes of a table of documents, by id; none of one that was lost."""
+        """The content hashes of a table of documents, by id; empty if the table was lost."""
         if self.store.blob_size(digest) is None:
             return {}
         table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
         return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
 
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
+        """The receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
 
-        This run is one too, where it has made parts of the stage before, and so is the run that published the parent
-        and did not come to its end: it may have been in the middle of a backfill.
+        This run counts as one if it has made parts of the stage before, and so does the run that published the parent
+        but did not end well: it may have been in the middle of a backfill.
         """
         with self._lock:
             if stage not in self._scanned:
@@ -465,12 +465,12 @@ class PartRunner:
 
 
 def _may_be_mended(stage: Stage[Any], error: Exception) -> bool:
-    """Whether a call that failed may go well another time, or without some documents."""
+    """True if a failed call may succeed at another time, or without some documents."""
     return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 
 def _row_space(stage: Stage[Any], encoder: Mapping[str, Any]) -> str:
-    """What the rows of vectors are relative to, beside their texts: the encoder, and the code that makes rows."""
+    """A digest of what determines rows of vectors, apart from their texts: the encoder and the code."""
     libraries = library_versions(*stage.libraries)
     made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}
     return digest_of(canonical_json(made_by))

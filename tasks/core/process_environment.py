@@ -1,7 +1,7 @@
-"""What the processes of a run see of the environment: a secret only where it is needed.
+"""The environment variables of a run's processes: secrets are passed only to processes that need them.
 
-Nothing that a run starts needs what Prefect is told, and only work of stages that ask a language model needs keys. What
-reads files of others is given no variable that it has no use for.
+No process that a run starts needs Prefect's variables, and only stages that ask a language model need keys. Processes
+that read foreign files get only the variables that they need.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a process is started by these before anything else is imported
+if TYPE_CHECKING:  # child processes import this before anything else
     from schemas.config import LlmSettings
 
 __all__ = ["reader_environment", "secret_variables", "without", "worker_environment"]
@@ -21,7 +21,7 @@ _OF_A_READER = re.compile(
     r"|LD_LIBRARY_PATH|LD_PRELOAD|VIRTUAL_ENV|CONDA_PREFIX|PYTHON\w*|COVERAGE_\w+"
     r"|(OMP|OPENBLAS|MKL)_NUM_THREADS|MALLOC_\w+|ARROW_\w+"
 )
-"""Where Python and its libraries find things, and how they work."""
+"""The variables that tell Python and its libraries where to find files and how to work."""
 
 _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
 
@@ -29,8 +29,8 @@ _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE
 def secret_variables(llm: LlmSettings | None = None) -> frozenset[str]:
     """The variables of this process's environment that hold, or may hold, a secret.
 
-    These are the one that `llm.api_key_env` names, those whose names end as those of keys do, and Prefect's, some of
-    which hold passwords.
+    These are the one that `llm.api_key_env` names, those with a name that ends like a key's, and Prefect's, some of
+    which contain passwords.
     """
     named = set() if llm is None else {llm.api_key_env}
     return frozenset(
@@ -39,7 +39,7 @@ def secret_variables(llm: LlmSettings | None = None) -> frozenset[str]:
 
 
 def reader_environment() -> dict[str, str]:
-    """The environment of a process that reads corpus files: of this one's, only what Python and its libraries need."""
+    """The environment of a process that reads corpus files: only the variables that Python and its libraries need."""
     secret = secret_variables()
     return {name: value for name, value in os.environ.items() if _OF_A_READER.fullmatch(name) and name not in secret}
 
@@ -50,7 +50,7 @@ def without(names: Collection[str]) -> dict[str, str]:
 
 
 def worker_environment(llm: LlmSettings | None) -> dict[str, str]:
-    """The environment of workers, or of a process that tries documents. llm: None where no model is asked."""
+    """The environment of workers, or of a process that tries documents. llm: None if no model is asked."""
     if llm is None or llm.backend == "extractive":
         return without(secret_variables(llm))
     return without([name for name in os.environ if name.startswith("PREFECT_")])

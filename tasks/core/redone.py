@@ -1,4 +1,4 @@
-"""What the run's report counts of dear rows: those that the parent has, too, and those that it has not."""
+"""Counts of expensive rows for the run's report: rows kept from the parent, and rows made again."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def count_redone(
     where: pc.Expression | None = None,
     total: int | None = None,
 ) -> None:
-    """Count `<named>_redone<layer>` and `<named>_kept<layer>` of a stage, where this run makes its parts.
+    """Count `<named>_redone<layer>` and `<named>_kept<layer>` of a stage, if this run makes parts.
 
     digests: of the tables that this run has, which are the outputs `output`, or `<output>/<label>`, of the stage.
-    key: the column that says which rows are the same. of_layer: whether a part of the parent, by its shard, is of the
-    same layer. where: which rows count. total: how many there are, if that is known.
+    key: the column that identifies rows. of_layer: True if a part of the parent, given its shard, is of the same layer.
+    where: the filter of the rows that count. total: the number of rows, if it is known.
     """
     if not run.makes_parts:
         return
 
     def keys(tables: Iterable[str]) -> set[str]:
-        """The keys of some tables; none of a table that was lost or damaged."""
+        """The keys in some tables, except those that were lost or damaged."""
         found: set[str] = set()
         for digest in sorted(tables):
             with contextlib.suppress(CorruptBlob):

@@ -1,4 +1,4 @@
-"""What a run tells while it works and after: progress events, and counts per stage."""
+"""Progress events of a running run, and its report: counts per stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Progress", "Report", "Silent", "StageReport", "StandIns"]
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """Of the texts that a language model writes for a stage, those that something else stands in for."""
+    """Counts of a stage's texts by a language model, and of the fallbacks among them."""
 
     stage: str
     texts: int
@@ -30,7 +30,7 @@ class StandIns:
 
 
 class Progress(Protocol):
-    """Told about each stage as it goes; implementations print, and never fail."""
+    """Receives the progress of each stage; implementations print, and never fail."""
 
     def begin(self, stage: str, parts: int) -> None:
         """A stage starts, with so many parts to make or find."""
@@ -41,7 +41,7 @@ class Progress(Protocol):
         ...
 
     def within(self, stage: str, part: str, share: float) -> None:
-        """So much of a part that is being made is done, between 0 and 1; 0 where it is made, or was given up."""
+        """The share of an unfinished part that is done, between 0 and 1; 0 once the part is made or given up."""
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
@@ -49,20 +49,20 @@ class Progress(Protocol):
         ...
 
     def doing(self, what: str) -> None:
-        """What is done now, in a few words, before there are stages."""
+        """The current activity in a few words, before the first stage."""
         ...
 
     def warn(self, message: str) -> None:
-        """Something that a person should know, and that does not stop the run."""
+        """A warning for a person; the run goes on."""
         ...
 
     def note(self, message: str) -> None:
-        """Something that is as it should be, and good to know."""
+        """A notice for a person; nothing is wrong."""
         ...
 
 
 class Silent:
-    """Says nothing."""
+    """Progress that prints nothing."""
 
     def begin(self, stage: str, parts: int) -> None:
         pass
@@ -88,12 +88,11 @@ class Silent:
 
 @dataclass
 class StageReport:
-    """Counts of one stage: parts, rows by what became of them, bytes, calls.
+    """Counts of one stage: parts, rows by outcome, bytes, calls.
 
-    began_seconds: after the run did. wall_seconds: how long some of it was at work, not counting what it waited
-    for other stages or for a worker. seconds: work summed over workers.
-    bytes_made: of the blobs of the parts that were made, as their receipts say. cost: in the currency of the configured
-    prices.
+    began_seconds: since the start of the run. wall_seconds: time with at least one part at work, without waiting for
+    other stages or for a worker. seconds: work summed over workers. bytes_made: size of the blobs of new parts,
+    according to their receipts. cost: in the currency of the configured prices.
     """
 
     parts_made: int = 0
@@ -108,7 +107,7 @@ class StageReport:
     counts: Counter[str] = field(default_factory=Counter)
 
     def asked(self, spent: Spent, price: Price | None) -> None:
-        """What the quota knows was spent, also by parts that were never finished; the cost of all that was counted."""
+        """Add the quota's amounts, which include those of unfinished parts, and the cost of all counts."""
         known = {
             "llm_calls": spent.calls,
             "llm_input_tokens": spent.input_tokens,
@@ -124,7 +123,7 @@ class StageReport:
         self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
 
     def to_json(self) -> dict[str, Any]:
-        """The report as the run's record keeps it."""
+        """The stage's report in the form of the run's record."""
         return {
             "parts_made": self.parts_made,
             "parts_reused": self.parts_reused,
@@ -162,7 +161,7 @@ _TOTALS = (
 
 
 class Report:
-    """What a run did: counts stage by stage, in the order they began, and what was measured before it published.
+    """The report of a run: counts by stage, in the order of their start, and the measurements before publishing.
 
     clock: seconds that only grow, like `time.perf_counter`.
     """
@@ -171,21 +170,21 @@ class Report:
         self.stages: dict[str, StageReport] = {}
         self.changed_files: tuple[str, ...] = ()  # changed while they were read
         self.quality: Mapping[str, Any] | None = None
-        self.stand_ins: dict[str, StandIns] = {}  # by stage, where a language model did not write every text
-        self.corpus_files: str | None = None  # a digest of their bytes, where it was taken
+        self.stand_ins: dict[str, StandIns] = {}  # by stage, if a language model did not write every text
+        self.corpus_files: str | None = None  # a digest of their bytes, if it was computed
         self._clock = clock
         self._began = clock()
-        self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint stretches of time, in their order
+        self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint intervals of time, in order
         self._lock = threading.Lock()
 
     def stage(self, name: str) -> StageReport:
-        """The report of a stage, begun if it is new."""
+        """The report of a stage, created if it is new."""
         with self._lock:
             return self.stages.setdefault(name, StageReport(began_seconds=self._clock() - self._began))
 
     @contextlib.contextmanager
     def at_work(self, name: str) -> Iterator[StageReport]:
-        """Count the time of the block as the stage's; what is done at the same time counts once."""
+        """Count the time of the block for the stage; overlapping time counts once."""
         stage, began = self.stage(name), self._clock()
         try:
             yield stage
@@ -193,7 +192,7 @@ class Report:
             self.worked(name, self._clock() - began)
 
     def worked(self, name: str, seconds: float) -> None:
-        """Count work on a stage that took so many seconds and ends now; what was done at the same time counts once."""
+        """Count work on a stage that took so many seconds and ends now; overlapping time counts once."""
         stage = self.stage(name)
         with self._lock:
             end = self._clock()
@@ -211,7 +210,7 @@ class Report:
 
     @property
     def cost(self) -> float:
-        """Of all language models, in the currency of the configured prices."""
+        """The cost of all language models, in the currency of the configured prices."""
         return round(sum(stage.cost for stage in self.stages.values()), 6)
 
     @property
@@ -223,7 +222,7 @@ class Report:
         return sum(stage.parts_reused for stage in self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as the run's record keeps it: `stages` by name, their `totals`, and what else is known."""
+        """The report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
         with self._lock:
             stages = {name: stage.to_json() for name, stage in self.stages.items()}
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}

@@ -1,4 +1,4 @@
-"""What estimates share: the answers that the ledger holds, what other questions cost, tables that a plan may read."""
+"""Helpers of estimates: answers from the ledger, the cost of other questions, and tables that a plan may read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["LedgerAnswers", "foreseen", "holding"]
 
 
 class LedgerAnswers:
-    """Answers requests as `ask` does, from the ledger alone; `unknown`, by key, are those that it has no answer to.
+    """Answers requests like `ask`, but from the ledger alone; `unknown` has the unanswered requests, by key.
 
-    shaping: of the model, as the keys of its answers hash it. retry_refused: as in `Asking`.
+    shaping: the model's settings that are hashed into the keys of its answers. retry_refused: as in `Asking`.
     """
 
     def __init__(self, store: Store, shaping: Mapping[str, Any], *, retry_refused: bool = False) -> None:
@@ -31,7 +31,7 @@ class LedgerAnswers:
         self.unknown: dict[str, Request] = {}
 
     def __call__(self, requests: Iterable[Request]) -> AskResult:
-        """What is known of each request; a refusal of those that are unknown."""
+        """The known answer or refusal of each request; a refusal for unknown ones."""
         results: list[Answer | Refusal] = []
         for request in requests:
             key = key_of(self._shaping, request)
@@ -43,7 +43,7 @@ class LedgerAnswers:
 
 
 def foreseen(store: Store, asking: Asking, requests: Iterable[Request]) -> LlmUse:
-    """What is asked for some requests, those that the ledger has left out, equal ones once.
+    """The use of the model for some requests, without those in the ledger; equal ones count once.
 
     An answer may need a repair. A token is at least a byte, and of the prompt at most six.
     """
@@ -73,11 +73,11 @@ def holding(
     counts: Mapping[str, int] | None = None,
     llm: tuple[LlmUse, ...] = (),
 ) -> Estimate:
-    """The estimate of a part that holds these tables; they are put in the plan's store for the stages that read them.
+    """The estimate of a part with these tables, which are put into the plan's store for the stages that read them.
 
-    guessed: the part may hold others.
+    guessed: True if the part may contain other tables.
     """
-    if guessed:  # not to be taken for what the part will hold
+    if guessed:  # marked, so that they are not mistaken for the part's tables
         tables = {
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()

@@ -1,4 +1,4 @@
-"""What the driver of a step sees of a run: a build, a plan, or the replay of the version before."""
+"""The interface of a run to the drivers of steps: a build, a plan, or the replay of the previous version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Run"]
 
 
 class Run(Protocol):
-    """A run of the steps: what drivers may know of it, and nothing else."""
+    """A run of the steps, as drivers see it."""
 
     @property
     def configuration(self) -> Configuration:
@@ -32,7 +32,7 @@ class Run(Protocol):
 
     @property
     def store(self) -> Store:
-        """Where parts lie."""
+        """The store of the parts."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Run(Protocol):
 
     @property
     def cold(self) -> bool:
-        """Whether every part is made again, from nothing."""
+        """True if every part is made again from scratch."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class Run(Protocol):
 
     @property
     def labels(self) -> Sequence[str]:
-        """The shards that the steps of shards are at."""
+        """The labels of the shards that the per-shard steps process now."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Run(Protocol):
 
     @property
     def choice(self) -> EncoderChoice:
-        """The encoder that the settings name, as far as it is known before it is opened."""
+        """The encoder that the settings name, before it is opened."""
         ...
 
     @property
@@ -82,17 +82,17 @@ class Run(Protocol):
 
     @property
     def recogniser_fingerprint(self) -> str:
-        """What determines the output of the recogniser that the settings name."""
+        """The fingerprint of the recogniser that the settings name, which determines its output."""
         ...
 
     @property
     def extractor_fingerprint(self) -> Mapping[str, Any]:
-        """What determines what is extracted from passages."""
+        """The values that determine the extraction from passages."""
         ...
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
-        """What determines the tokens, and opens the tokenizer once `split` has run."""
+        """The values that determine the tokens, and that open the tokenizer once `split` has run."""
         ...
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -100,26 +100,26 @@ class Run(Protocol):
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """What a stage reads to make the part of a label, as it declares it: digests by input name.
+        """The digests of the declared inputs of a stage's part, by input name.
 
-        Raises KeyError where no stage has made an input that is not optional.
+        Raises KeyError if no stage has made a required input.
         """
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of some outputs, all labels, by `<name>/<label>`."""
+        """The digests of some outputs for all labels, by `<name>/<label>`."""
         ...
 
     def prompt(self, task: str) -> Prompt:
-        """The prompt of a task, read once for a run; raises ConfigurationError where it cannot be read."""
+        """The prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
         ...
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer as the settings bind it."""
+        """A writer bound to the settings."""
         ...
 
     def asking(self, stage: str) -> Asking:
-        """How the workers of a stage ask the language model that the settings name."""
+        """The access of a stage's workers to the language model that the settings name."""
         ...
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
@@ -127,19 +127,19 @@ class Run(Protocol):
         ...
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        """The arrays of a pack; None if it is missing: it is only planned, or was lost."""
         ...
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        """True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         ...
 
     def mark_uncertain(self) -> None:
-        """Say that it cannot be told whether what follows will be needed, up to the next part of the whole corpus."""
+        """Mark the following parts, up to the next part of the whole corpus, as possibly not needed."""
         ...
 
     def counts(self, stage: str) -> Counter[str]:
-        """What the run's report counts of a stage."""
+        """The counts of a stage in the run's report."""
         ...

@@ -1,9 +1,9 @@
 """Shards: the leaves of a binary trie over the SHA-256 of ids, a function of the set alone.
 
-A node of the trie holds the ids whose hash begins with its bits. It splits while it holds more than `limit` tokens and
-more than one id; what does not split is a leaf, and a leaf with ids is a shard. Its label is a letter and its bits:
-"p" is the root, "p01" the ids whose hash begins with 01. A set that grows splits leaves and one that shrinks joins
-them, each leaf by what itself holds, so that the rest of the shards stay as they were.
+A node of the trie holds the ids whose hash begins with its bits. It splits while it has more than `limit` tokens and
+more than one id; otherwise it is a leaf, and a leaf with ids is a shard. Its label is a letter and its bits: "p" is the
+root, "p01" the ids whose hash begins with 01. A growing set splits leaves and a shrinking one joins them, each leaf by
+its own content alone, so that the other shards stay as they were.
 
 Documents are weighed by an estimate of their tokens and labelled "p"; entities use the same trie with the letter "e".
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 __all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves"]
 
 SHARD_TOKENS = 256_000
-"""The tokens that a shard holds at most, unless one document alone has more."""
+"""The most tokens of a shard, unless one document alone has more."""
 
 Hashes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -37,7 +37,7 @@ def id_hashes(identifiers: Iterable[str]) -> Hashes:
 
 
 def estimate_tokens(utf8_bytes: int) -> int:
-    """About the tokens of a title and a text of so many bytes: a pure function of the document, no tokenizer's."""
+    """The approximate tokens of a title and a text of so many bytes; does not depend on a tokenizer."""
     return utf8_bytes // 4 + 1
 
 
@@ -67,7 +67,7 @@ def leaves(
 ) -> list[tuple[str, int, int]]:
     """The shards as (label, low, high): slices of `order`, which sorts the hashes; labels sorted.
 
-    Rows with the same hash are not for the trie to tell apart. Raises ValueError for them.
+    Raises ValueError for rows with the same hash, which the trie cannot separate.
     """
     if limit < 1 or len(letter) != 1:
         raise ValueError(f"expected a limit of 1 or more and one letter; found {limit} and {letter!r}")

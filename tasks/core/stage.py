@@ -1,7 +1,7 @@
-"""The one rule: a part's key is the hash of what made it, and a part that has a receipt is never made again.
+"""The one rule: a part's key is the hash of everything that made it, and a part that has a receipt is never made again.
 
-A `Stage` is one declaration: its name and version, the type of its settings, what it reads and what it makes, and a
-pure `compute`. Nobody else repeats any of it. `part_key` turns name, version, settings, libraries and the digests of
+A `Stage` is one declaration: its name and version, the type of its settings, its inputs and outputs, and a pure
+`compute`. No other code repeats any of it. `part_key` turns name, version, settings, libraries and the digests of
 the inputs into a key; `make_part` is the thin shell that every stage shares: look for the receipt, read the inputs,
 compute, put the blobs, record the receipt.
 """
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _PARQUET = b"PAR1"
-"""The first bytes of a table; what else a part may copy rows from are packs."""
+"""The first bytes of a table; other blobs from which a part may copy rows are packs."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -60,13 +60,13 @@ WHOLE = "all"
 
 @dataclass(frozen=True)
 class Settings:
-    """What shapes a part beside its inputs: the base of each stage's frozen dataclass of settings.
+    """The settings that shape a part, apart from its inputs: the base of each stage's frozen dataclass.
 
     A field made by `worker_arg` is for the worker alone: the part does not depend on it, and neither does its key.
     """
 
     def keyed(self) -> dict[str, Any]:
-        """What the key of a part holds of the settings, by name."""
+        """The settings that are hashed into the key of a part, by name."""
         return {
             one.name: getattr(self, one.name)
             for one in dataclasses.fields(self)
@@ -75,7 +75,7 @@ class Settings:
         }
 
     def row_space(self) -> Mapping[str, Any] | None:
-        """What determines the rows that later parts may copy from this one, beside their keys; None without any."""
+        """The values that, apart from keys, determine the rows that later parts may copy; None without such rows."""
         return None
 
 
@@ -96,11 +96,11 @@ def left_out_at(default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Input:
-    """What a stage reads: an output of a stage before it.
+    """An input of a stage: an output of an earlier stage.
 
-    schema: of a table or of a pack of arrays; None for a file. each: there is one of every label, named
-    `<name>/<label>`. output: the name of the output that it is, where the stage calls it otherwise. stage: the stage
-    that makes it, where several make outputs of this name. optional: it may be left out.
+    schema: of a table or of a pack of arrays; None for a file. each: True for one per label, named `<name>/<label>`.
+    output: the name of the output, if the stage uses another name for it. stage: the stage that makes it, if several
+    make outputs of this name. optional: True if it may be missing.
     """
 
     name: str
@@ -112,18 +112,18 @@ class Input:
 
     @property
     def source(self) -> str:
-        """The name of the output that it is."""
+        """The name of the output that is read."""
         return self.output or self.name
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a stage makes of a part.
+    """An output of a stage.
 
-    schema: of a table or of a pack of arrays; None for a file. artifact: where it stands in the snapshot, `{label}`
-    being the shard's or group's label and `{name}` the output's own; None: private, the input of other stages and of
-    the next build, not of a reader. each: a part makes several, named `<name>/<label>`. labels: of the parts of which
-    it is published, all by default. A name of `*` stands for any other.
+    schema: of a table or of a pack of arrays; None for a file. artifact: its name in the snapshot, with `{label}` for
+    the shard's or group's label and `{name}` for the output's own; None if it is private: read by other stages and the
+    next build, not by readers. each: a part has several, named `<name>/<label>`. labels: the parts of which it is
+    published, all by default. A name of `*` stands for any other.
     """
 
     name: str
@@ -134,15 +134,15 @@ class Output:
 
     @property
     def kind(self) -> Literal["table", "arrays", "file"]:
-        """What a manifest calls it."""
+        """The kind of the output in a manifest."""
         if isinstance(self.schema, pa.Schema):
             return "table"
         return "file" if self.schema is None else "arrays"
 
     def artifact_name(self, label: str, output: str) -> str | None:
-        """Where an output of the part `label` stands in the snapshot; None where it is private.
+        """The name in the snapshot of an output of the part `label`; None if it is private.
 
-        output: its name, `<name>/<label>` where a part makes several.
+        output: its name, `<name>/<label>` if a part makes several.
         """
         if self.artifact is None or (self.labels and label not in self.labels):
             return None
@@ -156,14 +156,13 @@ S = TypeVar("S")
 class Stage(Generic[S]):
     """One step of the pipeline. `version` changes whenever the output changes for the same input.
 
-    settings: the type of its settings. per_document: it makes of each document a function of that document alone, so
-    that rows of unchanged documents are copied (`tasks.core.unchanged`) and a document may be at fault where it fails.
-    moves_with_documents: its rows are of documents, and those of a document that is renamed or copied are found in
-    other shards. priority: parts of a higher one start first. uses_encoder: its workers open the encoder. libraries:
-    those that shape its output. requests: what `compute` will ask a language model. expensive: a plan counts the parts
-    and does not compute them. estimate: what a plan can tell of such a part from its inputs; of those that are only
-    planned it gets the rows, by input name, or None where nothing is known of them. A stage with an estimate is
-    expensive.
+    settings: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
+    of unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
+    the rows of a renamed or copied document are found in other shards. priority: parts of a higher one start first.
+    uses_encoder: its workers open the encoder. libraries: those that shape its output. requests: the requests of
+    `compute` to a language model. expensive: a plan counts the parts and does not compute them. estimate: estimates
+    such a part from its inputs; for inputs that are only planned it gets the rows, by input name, or None if they are
+    unknown. A stage with an estimate is expensive.
     """
 
     name: str
@@ -183,15 +182,15 @@ class Stage(Generic[S]):
 
     @property
     def module(self) -> str:
-        """Where a worker finds this stage: the module that defines its `compute`, as `STAGE`."""
+        """The module that defines `compute`, where a worker finds this stage as `STAGE`."""
         return self.compute.__module__
 
     def input(self, name: str) -> Input:
-        """The declared input of a name `<name>` or `<name>/<label>`; raises LookupError for one that it has not."""
+        """The declared input of a name `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
         return _declared(self.name, "input", self.inputs, name)
 
     def output(self, name: str) -> Output:
-        """The declared output of a name `<name>` or `<name>/<label>`; raises LookupError for one that it has not."""
+        """The declared output of a name `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
         return _declared(self.name, "output", self.outputs, name)
 
 
@@ -211,7 +210,7 @@ def _declared(stage: str, kind: str, declared: tuple[D, ...], name: str) -> D:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One part to make: everything a worker needs, and nothing that is not small."""
+    """One part to make: everything that a worker needs, all of it small."""
 
     stage: str  # the module that defines STAGE
     key: str
@@ -220,18 +219,18 @@ class Job:
     run_id: str
     inputs: Mapping[str, str]  # name -> digest
     settings: Any  # of the type that the stage declares
-    row_space: str = ""  # what the row keys of this stage's expensive rows are relative to
+    row_space: str = ""  # the scope of the keys of this stage's expensive rows
     reuse: tuple[str, ...] = ()  # digests of packs whose rows may be copied
     earlier: tuple[Mapping[str, str], ...] = ()  # inputs and outputs of earlier parts: see tasks.core.unchanged
-    cold: bool = False  # ignore the receipt that is there
+    cold: bool = False  # ignore an existing receipt
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a stage computed: tables and groups of arrays by name, and counts for the run's report.
+    """The result of a stage: tables and groups of arrays by name, and counts for the run's report.
 
-    failed: rows that something else stands in for. The part is used, and a later run may make it again. texts: what a
-    language model writes of the part where there is one, of which the failed ones are.
+    failed: rows with a fallback. The part is used, and a later run may make it again. texts: the part's texts by a
+    language model, the failed ones included.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -244,13 +243,13 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """A part as the driver sees it: its receipt, and what making it took (nothing when it was there)."""
+    """A part as the driver sees it: its receipt, and the counts and time of making it (nothing if it existed)."""
 
     receipt: Receipt
     reused: bool
     counts: Mapping[str, int]
     seconds: float
-    differs: bool = False  # a cold run made other bytes than the receipt's: the environment is not reproducible
+    differs: bool = False  # a cold run made bytes that differ from the receipt's: the environment is not reproducible
 
 
 class Part(Generic[S]):
@@ -268,7 +267,7 @@ class Part(Generic[S]):
         return self.job.inputs[name]
 
     def has(self, name: str) -> bool:
-        """Whether there is an input of this name: the stage may declare it as optional."""
+        """True if there is an input of this name, which may be optional."""
         self.stage.input(name)
         return name in self.job.inputs
 
@@ -293,7 +292,7 @@ class Part(Generic[S]):
         return [self.path(digest) for name, digest in sorted(self.job.inputs.items()) if name.startswith(prefix + "/")]
 
     def rows_of(self, name: str) -> int:
-        """The rows of the input table of this name, as the file's footer tells."""
+        """The number of rows of the input table of this name, from the file's footer."""
         return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
 
     def pack(self, name: str) -> Mapping[str, NDArray[Any]]:
@@ -354,7 +353,7 @@ def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -
 
 
 def make_part(job: Job) -> PartResult:
-    """Make the part of a job, or find that it is made. Runs on a worker; safe to run twice at the same time."""
+    """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time."""
     started = time.perf_counter()
     store = open_any(job.store_url)
     stage = stage_of(job)
@@ -398,5 +397,5 @@ def make_part(job: Job) -> PartResult:
     winner = record(store, made)
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
-        winner = replace(store, made)  # what was there came of other arithmetic, or was damaged
+        winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
     return PartResult(winner, False, dict(outputs.counts), seconds, differs)

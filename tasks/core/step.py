@@ -1,4 +1,4 @@
-"""The steps of a run: the nodes of its graph, as people see them in Prefect."""
+"""The steps of a run: the nodes of its graph, as shown in Prefect."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _always(_: Configuration) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """A node of the run's graph: it drives one stage or several, once the steps that it needs have ended.
+    """A node of the run's graph, which drives one or more stages once the steps that it needs have ended.
 
-    drive: runs it, given a Run. stages: those that it drives. after: steps that it follows for another reason than that
-    it reads what they make. enabled: False where the settings leave it out; steps that need it do not wait for it then.
-    of_shards: it makes a part of each shard, so that a backfill runs it wave by wave. needs: the steps that it waits
-    for, which `tasks.core.order` derives.
+    drive: runs it, given a Run. stages: those that it drives. after: steps that it follows for reasons other than
+    reading their outputs. enabled: False if the settings leave it out; steps that need it then do not wait for it.
+    of_shards: True if it makes a part of each shard, so that a backfill runs it wave by wave. needs: the steps that it
+    waits for, derived by `tasks.core.order`.
     """
 
     name: str

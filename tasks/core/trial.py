@@ -1,4 +1,4 @@
-"""A process that may die: it runs a stage on some documents of a shard at a time, and keeps nothing.
+"""A child process that runs a stage on some documents of a shard at a time, discards the results, and may die.
 
 Started by `tasks.core.isolate`, which sends it a job and the rows to try, and reads how each trial ended.
 """
@@ -25,7 +25,7 @@ __all__ = ["SomeInputs", "run"]
 
 
 class SomeInputs(Part[Any]):
-    """The inputs of a part that was made from some documents of its shard alone."""
+    """The inputs of a part, restricted to some documents of its shard."""
 
     def __init__(self, store: Store, job: Job, rows: Rows) -> None:
         super().__init__(store, job)
@@ -48,7 +48,7 @@ class SomeInputs(Part[Any]):
 
 
 def run(job: Job, rows: Rows) -> Trial:
-    """Try the stage of a job on some documents; raises what is no document's fault."""
+    """Try the stage of a job on some documents; raises exceptions that no document caused."""
     stage = stage_of(job)
     try:
         stage.compute(SomeInputs(open_store(job.store_url), job, rows))
@@ -65,10 +65,10 @@ def _die_with_parent() -> None:
 
 
 def _main() -> None:
-    with contextlib.suppress(OSError):  # where memory runs out, this process goes, and no worker
+    with contextlib.suppress(OSError):  # if memory runs out, this process is killed, and no worker
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with the results
     job, trials = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
@@ -84,7 +84,7 @@ def _main() -> None:
             tell(error)
             break
     answers.flush()
-    os._exit(0)  # what was loaded for the trials need not be taken apart
+    os._exit(0)  # skip the cleanup of everything loaded for the trials
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Documents that have not changed: what an earlier snapshot's parts hold of them is copied, not made again.
+"""Unchanged documents: their rows are copied from an earlier snapshot's parts instead of made again.
 
 Where a stage works document by document (`Stage.per_document`), the rows of a document depend on that document alone.
-So a part of it is the rows that the parent's parts hold of documents with the same content, and rows made of the
-others: the bytes are those of a part that was made whole. The build says which parts of the parent may be copied from
-(`Job.earlier`): those that have the key which today's settings, code and libraries would give them.
+So a part consists of rows copied from the parent's parts for documents with the same content, and of new rows for the
+others: the bytes are those of a part that was computed as a whole. The build says which parts of the parent may be
+copied from (`Job.earlier`): those whose key is the one that today's settings, code and libraries give.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Unchanged", "in_order", "unchanged"]
 
 @dataclass(frozen=True)
 class Unchanged:
-    """The documents that one earlier part holds as they are now, and the digests of what was made of them."""
+    """The unchanged documents of one earlier part, and the digests of its inputs and outputs."""
 
     inputs: Part[Any]
     digests: Mapping[str, str]
@@ -50,7 +50,7 @@ class Unchanged:
         return table.filter(pc.is_in(table.column("passage_id"), passage_ids.combine_chunks()))
 
     def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For the passages of unchanged documents, and for their sentences one after the other: the earlier rows."""
+        """The earlier rows of the passages of unchanged documents, and those of their sentences, concatenated."""
         known = self.table("passages", "passage_id").column("passage_id").combine_chunks()
         owners = self.table("sentences", "passage_id").column("passage_id")
         rows = pc.index_in(passage_ids, known).to_numpy().astype(np.int64)
@@ -63,10 +63,9 @@ class Unchanged:
 def unchanged(
     part: Part[Any], documents: pa.Table, *, again: str | None = None
 ) -> tuple[list[Unchanged], NDArray[np.bool_]]:
-    """The earlier parts that hold some of the documents with the same content, each document in one of them.
+    """The earlier parts with unchanged documents, each document in one part, and a mask of these in `documents`.
 
-    Also which rows of `documents` those are. again: a table of an earlier part (schema STAND_INS) that lists the
-    documents for which it holds only a stand-in of what it should: these are to be made again.
+    again: a table of an earlier part (schema STAND_INS) that lists the documents with fallbacks, which are made again.
     """
     ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
     held = np.zeros(len(ids), dtype=bool)
@@ -88,7 +87,7 @@ def unchanged(
 
 
 def in_order(tables: Sequence[pa.Table], column: str, ids: pa.ChunkedArray) -> pa.Table:
-    """The rows of some tables in the order of the ids that a column of theirs names; those of one id stay in order."""
+    """The rows of some tables, sorted by the order of `ids` in a column; rows of one id stay in order."""
     table = pa.concat_tables(tables)
     if len(tables) == 1:
         return table

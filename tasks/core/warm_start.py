@@ -1,7 +1,7 @@
-"""Where a clustering starts from: the communities of the version before, under one rule for every family that has them.
+"""The warm start of a clustering from the previous version's communities, by one rule for all families that have them.
 
-A start is an input of the stage that clusters, and an output as well, so that the next night finds it. Where the graph
-is the one that the version before had, so is the start, and the part is found: a night without a change makes nothing.
+A start is both an input and an output of the clustering stage, so that the next night finds it. If the graph is that of
+the previous version, so is the start, and the part exists: a night without a change makes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START = PackSchema(
 
 
 def earlier_part(run: Run, stage: Stage[Any], label: str) -> LineageEntry | None:
-    """The part that the version before clustered a graph into, for a run that goes on from it: not a cold one."""
+    """The previous version's part of a clustering; None for a cold run."""
     return None if run.cold else run.earlier_part(stage.name, label)
 
 
@@ -39,10 +39,10 @@ def start_inputs(
     settings: Settings,
     start: Callable[[LineageEntry], NDArray[np.int64] | None],
 ) -> dict[str, str]:
-    """What a graph (the digest) is clustered from: `graph` and, where there is one, `start`.
+    """The inputs of the clustering of a graph (given by its digest): `graph` and, if there is one, `start`.
 
-    settings: those that shape the part. start: of the part of the version before, where each node of the graph starts,
-    see tasks.core.communities.leiden; None where nothing is known of that, or the graph is planned.
+    settings: those that shape the part. start: computes each node's starting label from the previous version's part
+    (see tasks.core.communities.leiden); None if it is unknown, or the graph is only planned.
     """
     earlier = earlier_part(run, stage, label)
     if earlier is None:

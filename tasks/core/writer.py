@@ -1,4 +1,4 @@
-"""Texts that a language model writes: which prompt asks for them, and what determines them."""
+"""Texts written by a language model: their prompt, and the values that determine them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["BoundWriter", "Writer"]
 
 @dataclass(frozen=True)
 class Writer:
-    """One kind of text that a language model writes, or an extractive fallback where there is none.
+    """One kind of text, written by a language model, or by an extractive fallback if there is none.
 
-    task: what prompts and answers are filed under; the prompt's file has this name. model: what a manifest calls the
-    writer among its models. fingerprint: of a configuration and the prompt, what determines the texts beside what
-    they are made of, JSON-ready. needed: whether the settings ask for such texts.
+    task: the name of prompts and answers in the ledger, and of the prompt's file. model: the name of the writer among a
+    manifest's models. fingerprint: computes, from a configuration and the prompt, the JSON-ready values that determine
+    the texts, apart from their sources. needed: True if the settings ask for such texts.
     """
 
     task: str
@@ -27,21 +27,21 @@ class Writer:
     needed: Callable[[Configuration], bool]
 
     def prompt(self, settings: LlmSettings) -> Prompt | None:
-        """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model.
+        """The model's prompt, read once for a run, so that workers do not need the file; None if no model is used.
 
-        Raises ConfigurationError where it cannot be read.
+        Raises ConfigurationError if it cannot be read.
         """
         return None if settings.backend == "extractive" else prompt(self.task, settings.prompts)
 
 
 @dataclass(frozen=True)
 class BoundWriter:
-    """A writer as the settings of a run bind it. prompt: None where no model is asked."""
+    """A writer bound to the settings of a run. prompt: None if no model is asked."""
 
     prompt: Prompt | None
     fingerprint: Mapping[str, Any]
 
     @property
     def asks(self) -> bool:
-        """Whether a language model is asked."""
+        """True if a language model is asked."""
         return self.prompt is not None

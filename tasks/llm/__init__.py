@@ -1,1 +1,1 @@
-"""Asking language models: prompts, the quota of the whole cluster, the ledger in between, and answers that are bad."""
+"""Calls to language models: prompts, the cluster-wide quota, the ledger, and the handling of bad answers."""

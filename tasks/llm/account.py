@@ -1,11 +1,11 @@
-"""What a run may ask of language models and what it has spent: a state machine without threads, tasks or a clock.
+"""The limits and the spending of a run's calls to language models: a state machine without threads, tasks or a clock.
 
-Calls wait in the order in which they came. The first starts once the rates allow it, no pause is on, and what it may
-cost at most is left of the budget; that much is set aside. It is settled for what was billed. As long as calls are
-under way that may turn out to cost less, one that would not fit waits for them. One that cannot fit any more ends the
-asking: no later call starts, however small.
+Calls queue first in, first out. The first starts once the rates allow it, no pause is on, and the budget covers its
+maximum cost, which is reserved. Settling the call replaces the reservation by the amount billed. A call that does not
+fit waits while calls in flight may still cost less than reserved. A call that can no longer fit ends all calls: no
+later one starts, however small.
 
-What was set aside and never settled is spent. So the budget is never exceeded, whoever dies in between.
+A reservation that is never settled counts as spent, so the budget is never exceeded, even if a worker dies.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["Account", "AskingEnded", "Limits", "Spent", "price_of"]
 
 
 class AskingEnded(BudgetReached):
-    """The run asks nothing more, for a reason that is not the budget: whoever ended it knows why."""
+    """The run makes no more calls, for a reason other than the budget, known to the caller that ended it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may ask: None for any number.
+    """The limits on a run's calls; None means no limit.
 
-    budget_cost: in the currency of the prices, which are by model. lapse: seconds after which a call that was not
-    settled never will be.
+    budget_cost: in the currency of the prices, which are by model. lapse: seconds after which an unsettled call is
+    given up and counts as spent.
     """
 
     requests_per_minute: int | None = None
@@ -45,7 +45,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: LlmSettings, prices: Mapping[str, Price]) -> Limits:
-        """The limits that a configuration sets."""
+        """The limits set by a configuration."""
         return cls(
             settings.requests_per_minute,
             settings.tokens_per_minute,
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a stage has spent: calls that were or may have been billed, their tokens, and what these cost."""
+    """The spending of a stage: calls that were or may have been billed, their tokens, and their cost."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -67,7 +67,7 @@ class Spent:
 
 
 def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batch: bool = False) -> Decimal:
-    """What some tokens cost, asked directly or by a batch; nothing where the price is not known."""
+    """The cost of tokens in a direct call or in a batch; 0 if the price is unknown."""
     if price is None:
         return Decimal(0)
     per_million = (Decimal(str(price.input_per_million)), Decimal(str(price.output_per_million)))
@@ -77,7 +77,7 @@ def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batc
 
 @dataclass
 class _Sum:
-    """Tokens, and what they cost."""
+    """Tokens and their cost."""
 
     tokens: int = 0
     cost: Decimal = Decimal(0)
@@ -89,7 +89,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class _Call:
-    """A call with the most that it may be billed, waiting or under way."""
+    """A waiting or running call, with the maximum that it may be billed."""
 
     owner: str
     stage: str
@@ -106,7 +106,7 @@ class _Call:
 
 
 class Account:
-    """The state of a run's asking. Times are seconds of any clock that only grows, the same for all methods."""
+    """The state of a run's calls. Times are seconds of any monotonic clock, the same for all methods."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -119,21 +119,21 @@ class Account:
         self._spent, self._aside = _Sum(), _Sum()
         self._paused = -math.inf
         self.ended: BudgetReached | None = None
-        """Why no call starts any more."""
+        """The reason why no further call starts, if there is one."""
 
     def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Let a call wait that may be billed so many tokens; returns its ticket. owner: whose death ends it.
+        """Queue a call that may be billed up to these tokens; returns its ticket. owner: for `leave`.
 
-        Raises ConfigurationError where the budget is in money and the model has no price.
+        Raises ConfigurationError if the budget is in money and the model has no price.
         """
         ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
         self._waiting[ticket] = call
         return ticket
 
     def set_aside(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int, now: float) -> str:
-        """Set aside what a batch of calls may be billed, in front of those that wait and beside the rates.
+        """Reserve the maximum cost of a batch, ahead of waiting calls and outside the rates; returns its ticket.
 
-        Raises BudgetReached where the budget has no room for it as things are: for less it may have.
+        Raises BudgetReached if the budget has no room for it now; a smaller batch may still fit.
         """
         if self.ended is not None:
             raise type(self.ended)(str(self.ended))
@@ -164,7 +164,7 @@ class Account:
         self._aside.add(call.tokens, call.cost)
 
     def start(self, now: float) -> list[str]:
-        """The tickets of the calls that start now. Once the asking has `ended`, those that waited are dropped."""
+        """Start the calls that may start now and return their tickets; after `ended` is set, drop all waiting calls."""
         self._lapse(now)
         started = []
         while self._waiting and self.ended is None:
@@ -182,13 +182,13 @@ class Account:
         return started
 
     def wait(self, now: float) -> float:
-        """Seconds until `start` may find more than it found now, if nothing else happens; infinite for never."""
+        """Seconds until `start` may start another call, if nothing else happens; infinite for never."""
         if not self._waiting or self.ended is not None:
             return math.inf
         return self._wait(next(iter(self._waiting.values())), now)
 
     def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """A call was billed so much; nothing where it certainly was not. The first word counts."""
+        """Record what a call was billed; 0 tokens if it certainly was not. The first settlement counts."""
         if min(input_tokens, output_tokens) < 0:
             raise ValueError(f"billed {input_tokens} and {output_tokens} tokens")
         for calls, sums in ((self._open, self._aside), (self._lapsed, self._spent)):
@@ -208,31 +208,31 @@ class Account:
             self._spent.add(input_tokens + output_tokens, cost)
 
     def withdraw(self, ticket: str) -> None:
-        """A call was given up by who wanted it, before it was made."""
+        """Cancel a call before it is made."""
         self._waiting.pop(ticket, None)
         self.settle(ticket, 0, 0)
 
     def leave(self, owner: str) -> None:
-        """An owner is gone: what it waited for is dropped, what it had under way is spent."""
+        """Remove an owner: drop its waiting calls and count its running ones as spent."""
         self._waiting = {ticket: call for ticket, call in self._waiting.items() if call.owner != owner}
         for ticket in [ticket for ticket, call in self._open.items() if call.owner == owner]:
             self._give_up(ticket)
 
     def pause(self, seconds: float, now: float) -> None:
-        """Start no call for so long."""
+        """Start no call for `seconds` from `now`."""
         self._paused = max(self._paused, now + seconds)
 
     def end(self, error: BudgetReached) -> None:
-        """Start nothing more; the first reason counts."""
+        """Start no further call; the first reason counts."""
         self.ended = self.ended or error
 
     def resume(self) -> None:
-        """Go on after `end`, unless the budget is the reason."""
+        """Allow calls again after `end`, unless the budget is the reason."""
         if isinstance(self.ended, AskingEnded):
             self.ended = None
 
     def spent(self) -> dict[str, Spent]:
-        """What was spent, by stage; calls that are not settled count with all that was set aside."""
+        """The amounts spent, by stage; unsettled calls count with their full reservation."""
         total = {key: list(numbers) for key, numbers in self._settled.items()}
         for call in (*self._open.values(), *self._lapsed.values()):
             numbers = total.setdefault((call.stage, call.model, call.batch), [0, 0, 0])
@@ -250,7 +250,7 @@ class Account:
         return stages
 
     def _wait(self, call: _Call, now: float) -> float:
-        """Seconds until a call may start; ends the asking where the budget cannot pay for it any more."""
+        """Seconds until a call may start; ends all calls if the budget can no longer cover it."""
         if not self._fits(call, self._spent, self._aside):
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))
@@ -262,7 +262,7 @@ class Account:
         return max(0.0, *waits)
 
     def _fits(self, call: _Call, *others: _Sum) -> bool:
-        """Whether the budget can pay for a call beside others."""
+        """True if the budget covers a call in addition to others."""
         tokens = call.tokens + sum(one.tokens for one in others)
         cost = call.cost + sum((one.cost for one in others), Decimal(0))
         most_tokens, most_cost = self._limits.budget_tokens, self._limits.budget_cost

@@ -1,6 +1,6 @@
-"""Reading the answers of language models: whole, JSON, and of the form that was asked for, or of no use.
+"""Reading answers of language models: a usable one is complete, JSON, and valid for the requested schema.
 
-What is wrong is said in words of ours: nothing of an answer, and so nothing of the corpus, is in a `BadAnswer`.
+A `BadAnswer` uses fixed wording: it contains no text of the answer, and so none of the corpus.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The value itself; BadAnswer if it does not fit the schema, or is no object."""
+    """The value itself; raises BadAnswer if it is not an object or does not fit the schema."""
     if not isinstance(value, dict):
         raise BadAnswer("wrong-schema: not an object")
     from jsonschema.exceptions import best_match  # slow to import, and only models' answers need it
@@ -41,7 +41,7 @@ def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value is an object that fits the schema."""
+    """True if a value is an object that fits the schema."""
     try:
         checked(value, schema)
     except BadAnswer:

@@ -1,7 +1,7 @@
-"""Asking a language model many things at once: each prompt is paid for once, and nothing is used before it is kept.
+"""Concurrent calls to a language model: each prompt is paid for once, and answers are stored before they are used.
 
-For every prompt: the ledger, then the quota, then the model under one layer of retries, then a check of the answer with
-one attempt to repair it, then the ledger, then its use. A prompt without a usable answer is quarantined.
+For every prompt: look in the ledger, wait for the quota, call the model under one layer of retries, check the answer
+with one attempt to repair it, write it to the ledger, then use it. A prompt without a usable answer is quarantined.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ __all__ = ["Answer", "AskResult", "Asking", "Refusal", "ask", "keep", "known"]
 
 Sleep = Callable[[float], Awaitable[None]]
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds before a retry, at most, where the endpoint names none
-_HOPELESS = 20  # requests that an endpoint has rejected, and answered none, when it is asked no more
-_USELESS = 3  # times that a prompt is sent for answers of no use, and prompts of that kind that are as hopeless
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # maximum seconds before a retry, if the endpoint names none
+_HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
+_USELESS = 3  # unusable answers after which a prompt, or a run without good answers, is given up
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How a run asks: picklable, and no part of any key."""
+    """The settings and quota for calls of a run: picklable, and not part of any key."""
 
     settings: LlmSettings
     quota: Quota
     retry_refused: bool = False
-    """Ask again what earlier runs have quarantined."""
+    """Repeat the prompts that earlier runs have quarantined."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A good answer: its value fits the request's schema and is in the ledger. Tokens are what it cost once."""
+    """A good answer: its value fits the request's schema and is in the ledger. Tokens are its original cost."""
 
     value: Mapping[str, Any]
     input_tokens: int
@@ -64,11 +64,11 @@ class Answer:
 
 
 class AskResult(NamedTuple):
-    """What came of each request, in their order, and the counts for the stage's report.
+    """The result of each request, in request order, and the counts for the stage's report.
 
-    llm_calls: calls that were or may have been billed; llm_tokens, llm_input_tokens and llm_output_tokens of these;
-    llm_maybe_billed: those of which nobody knows; llm_ledger: prompts that were answered before; llm_repairs,
-    llm_retries: further calls; llm_refused: prompts without an answer.
+    llm_calls: calls that were or may have been billed; llm_tokens, llm_input_tokens and llm_output_tokens: their
+    tokens; llm_maybe_billed: calls that may have been billed; llm_ledger: prompts answered from the ledger;
+    llm_repairs, llm_retries: further calls; llm_refused: prompts without an answer.
     """
 
     results: list[Answer | Refusal]
@@ -87,11 +87,11 @@ def ask(
 ) -> AskResult:
     """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are asked once.
 
-    llm: the back-end, in place of that of the settings. sleep: waits so many seconds before a retry.
+    llm: overrides the back-end of the settings. sleep: waits the given seconds before a retry.
 
-    When the budget is reached, the endpoint forbids everything, or a request finds no answer before its deadline, no
-    further call is started, those in flight end and are kept, and BudgetReached or the LlmError is raised; its
-    attribute `counts` holds the counts until then.
+    When the budget is reached, the endpoint forbids everything, or a request gets no answer before its deadline, no
+    further call starts, calls in flight finish and their answers are stored, and BudgetReached or the LlmError is
+    raised; its attribute `counts` holds the counts until then.
     """
     backend = open_llm(asking.settings) if llm is None else llm
     return asyncio.run(_Asking(store, asking, backend, run_id, clock, sleep).all(requests))
@@ -100,9 +100,9 @@ def ask(
 def known(
     store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
 ) -> Answer | Refusal | None:
-    """What the store knows about a prompt: its answer, that it has none, or nothing.
+    """The stored answer or refusal of a prompt; None if there is neither.
 
-    retry_refused: as in `Asking`; what this run found out by itself stands.
+    retry_refused: as in `Asking`; refusals recorded by this run still count.
     """
     entry = ledger.find(store, key)
     if entry is not None and fits(entry.value, request.schema):
@@ -122,7 +122,7 @@ def keep(
     run_id: str,
     created: str,
 ) -> Answer:
-    """Put a checked value into the ledger; returns the answer that stands, which may be another process's."""
+    """Put a checked value into the ledger; returns the answer recorded there, which may be another process's."""
     entry = LedgerEntry(
         key=key,
         task=request.task,
@@ -146,12 +146,12 @@ def _answer(entry: LedgerEntry, *, from_ledger: bool) -> Answer:
 
 
 class _Stopped(Exception):
-    """Another request has ended the asking."""
+    """Raised in a request after another one has ended all calls."""
 
 
 @dataclass
 class _Bill:
-    """What one request has cost so far, and how long it waited for its turn."""
+    """The cost of one request so far, and the seconds that it waited for the quota."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -162,7 +162,7 @@ class _Bill:
 
 @dataclass
 class _Asking:
-    """One call of `ask` at work, in one event loop."""
+    """The state of one call of `ask`, in one event loop."""
 
     store: Store
     asking: Asking
@@ -173,13 +173,13 @@ class _Asking:
     counts: Counter[str] = field(default_factory=Counter)
     failure: Exception | None = None
     rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
-    answered: int = 0  # calls that brought a completion, good or bad
+    answered: int = 0  # calls that returned a completion, good or bad
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     distinct: int = 0  # prompts
 
     @property
     def model(self) -> str:
-        """What prices, quotas and the ledger call the model."""
+        """The name of the model in prices, quotas and the ledger."""
         return self.asking.settings.model or str(self.llm.fingerprint.get("model", self.asking.settings.backend))
 
     async def all(self, requests: Sequence[Request]) -> AskResult:
@@ -215,7 +215,7 @@ class _Asking:
                 return
 
     def _fail(self, error: Exception) -> None:
-        """Start no further call; the first reason counts."""
+        """Start no further call; the first error counts."""
         if self.failure is None:
             self.failure = error
         self.stop.set()
@@ -224,11 +224,11 @@ class _Asking:
         earlier = await self._known(key, request)
         if earlier is not None:
             return earlier
-        await self._unless_stopped(self.asking.quota.hold(key))  # another worker may be asking it
+        await self._unless_stopped(self.asking.quota.hold(key))  # another worker may be sending the same prompt
         try:
             return await self._known(key, request) or await self._paid(key, request)
         finally:
-            with contextlib.suppress(IndexmillError):  # the quota is gone, and with it those that wait
+            with contextlib.suppress(IndexmillError):  # the quota is gone, and the waiting workers with it
                 await self.asking.quota.release(key)
 
     async def _known(self, key: str, request: Request) -> Answer | Refusal | None:
@@ -252,7 +252,7 @@ class _Asking:
         return await asyncio.to_thread(self._keep, key, request, value, bill)
 
     async def _value(self, request: Request, bill: _Bill) -> dict[str, Any]:
-        """The checked value of the model's answer, or of its one repair; BadAnswer, or what the model raised."""
+        """The checked value of the model's answer or of its one repair; raises BadAnswer or the model's error."""
         first = await self._complete(request, None, bill)
         try:
             return read(first, request.schema)
@@ -269,7 +269,7 @@ class _Asking:
         return read(second, request.schema)
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: _Bill) -> Completion:
-        """Send a request until the endpoint answers, as often as its deadline and useless answers allow."""
+        """Send a request until the endpoint answers, within its deadline and its limit of useless answers."""
         settings = self.asking.settings
         began = time.monotonic() - bill.queued
         attempts = bill.attempts
@@ -333,25 +333,25 @@ class _Asking:
             if error.retry_after:
                 await self.asking.quota.pause(error.retry_after)
             raise
-        finally:  # whatever else ended the call: it may have been sent
+        finally:  # also after any other exception: the call may have been sent
             bill.input_tokens += spent[0]
             bill.output_tokens += spent[1]
             self.counts["llm_input_tokens"] += spent[0]
             self.counts["llm_output_tokens"] += spent[1]
             self.counts["llm_tokens"] += sum(spent)
-            with contextlib.suppress(IndexmillError):  # the quota is gone, the run with it; what was paid for is kept
+            with contextlib.suppress(IndexmillError):  # the quota and the run are gone; the paid answer is still stored
                 await self.asking.quota.settle(ticket, *spent)
         return completion
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait before a retry, which may be for long; raises what ends the asking meanwhile, also on other workers."""
+        """Wait before a retry; raises at once when calls end, here or on another worker."""
         await self._unless_stopped(_unless(self._slept(seconds), self.asking.quota.ended()))
 
     async def _slept(self, seconds: float) -> None:
         await self.sleep(seconds)
 
     async def _unless_stopped(self, wanted: Coroutine[Any, Any, _T]) -> _T:
-        """What a wait brings; _Stopped as soon as no further call is to be started."""
+        """The result of a coroutine; raises _Stopped as soon as no further call may start."""
 
         async def stopped() -> None:
             await self.stop.wait()
@@ -379,7 +379,7 @@ class _Asking:
         )
 
     def _reject(self, key: str, request: Request, error: LlmError) -> Refusal:
-        """Hold a rejection back, or answers that are none: where all are like that, no prompt is to blame."""
+        """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
         self.rejected.append((key, request, error))
         useless = sum(error.answered for _, _, error in self.rejected)
         if not self.answered and (len(self.rejected) >= _HOPELESS or useless >= _USELESS):
@@ -396,14 +396,14 @@ class _Asking:
 
 
 def _reason(error: LlmError) -> str:
-    """Why a prompt has no answer, in a word."""
+    """The reason why a prompt has no answer, in one word."""
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "endless" if isinstance(error, LlmUnusable) else "no-completion"
 
 
 async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:
-    """What a wait brings, or what `end` raises before that."""
+    """The result of a coroutine; raises the error of `end` if that comes first."""
     waits = waiting, ending = asyncio.ensure_future(wanted), asyncio.ensure_future(end)
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -417,7 +417,7 @@ async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None
 
 
 def _wait(state: RetryCallState) -> float:
-    """Seconds until the next attempt: what the endpoint asked for, or up to twice as long each time, at random."""
+    """Seconds until the next attempt: the endpoint's `retry_after` plus jitter, or exponential backoff with jitter."""
     error = state.outcome.exception() if state.outcome is not None else None
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (state.attempt_number - 1))
     after = error.retry_after if isinstance(error, LlmError) and error.retry_after else 0.0

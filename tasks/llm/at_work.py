@@ -1,4 +1,4 @@
-"""The prompts that are being asked: whoever wants the same waits, and finds the answer in the ledger."""
+"""Locks on prompts in flight: a caller with the same prompt waits, and then finds the answer in the ledger."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class _Place(NamedTuple):
 
 
 class PromptsAtWork:
-    """A line for every prompt; its first has the turn. Shared by threads and event loops."""
+    """A queue for every prompt, whose first entry holds the lock. Shared by threads and event loops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lines: dict[str, deque[_Place]] = {}
 
     async def hold(self, key: str, owner: str) -> None:
-        """Wait until nobody else asks a prompt; `release` lets the next one in."""
+        """Lock a prompt, waiting until no other caller holds it; `release` unlocks it."""
         place = _Place(owner, concurrent.futures.Future())
         with self._lock:
             self._lines.setdefault(key, deque()).append(place)
@@ -37,7 +37,7 @@ class PromptsAtWork:
             raise
 
     def release(self, key: str, owner: str) -> None:
-        """The owner's turn at a prompt is over; nothing where it has none."""
+        """Unlock a prompt that an owner holds; does nothing if it does not."""
         with self._lock:
             line = self._lines.get(key)
             if line and line[0].owner == owner and line[0].turn.done():
@@ -45,7 +45,7 @@ class PromptsAtWork:
                 self._go_on(key)
 
     def leave(self, owner: str) -> None:
-        """An owner is gone, from all lines."""
+        """Remove an owner from all queues."""
         with self._lock:
             keys = list(self._lines)
         for key in keys:
@@ -57,7 +57,7 @@ class PromptsAtWork:
             self._go_on(key)
 
     def _go_on(self, key: str) -> None:
-        """Give the first of a line its turn; an empty line is forgotten. The lock is held."""
+        """Give the lock of a prompt to the first in its queue; drop an empty queue. `_lock` is held."""
         line = self._lines[key]
         while line and not line[0].turn.done():
             if line[0].turn.set_running_or_notify_cancel():

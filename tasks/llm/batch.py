@@ -1,9 +1,9 @@
-"""Asking by the endpoint's Batch API: the ledger is filled before a stage asks, for less money and in its own time.
+"""Calls through the endpoint's Batch API: cheaper, slower, and done before a stage asks, by filling the ledger.
 
-What a stage is about to ask, and the store does not know, is written as files, uploaded and answered at the endpoint
-within a day. The answers go through the same checks into the same ledger. What comes back of no use, or not at all,
-goes into a further batch or is left to the stage, which asks what is missing directly. `tasks.llm.batch_steps` keeps
-the promise that no question is in two batches that are paid for.
+The questions of a stage that the store has no answer for are written to files, uploaded, and answered by the endpoint
+within a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go
+into a further batch, or are left to the stage, which asks them directly. `tasks.llm.batch_steps` ensures that no
+question is in two paid batches.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from tasks.llm.drafts import Draft
 __all__ = ["Batcher"]
 
 _ROUNDS = 3
-"""Batches that may leave questions unanswered before these are asked directly."""
+"""The number of rounds of batches before unanswered questions are asked directly."""
 
 _QUEUE_FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
-"""What a batch fails with while others of the account are in the way."""
+"""Error codes of a batch that fails because other batches of the account fill the queue."""
 
 
 @dataclass
 class _Flight:
-    """A batch that was started. tickets: of the budget; none of one that an earlier run started.
+    """A batch that was started. tickets: its budget reservations; empty for a batch that an earlier run started.
 
-    outcome, came, codes: once it has been collected. Who looks at it holds the lock.
+    outcome, came, codes: set once it has been collected. lock: held while its state is checked.
     """
 
     batch: Batch
@@ -65,23 +65,23 @@ class _Job:
     questions: Callable[[], Iterable[Request]]
     counts: Counter[str]
     aside: set[str] = field(default_factory=set)  # keys left to direct calls
-    again: bool = False  # whether another round may answer more
-    blocked: Batch | None = None  # one of this round that the endpoint had no room for
-    fitted: int = 0  # questions of the largest of this round that it had room for
+    again: bool = False  # True if another round may answer more
+    blocked: Batch | None = None  # a batch of this round that the endpoint had no room for
+    fitted: int = 0  # questions of the largest batch of this round that it accepted
     rounds: int = 0
 
     @property
     def smallest(self) -> int:
-        """The fewest questions of a batch."""
+        """The minimum number of questions in a batch."""
         return self.asking.settings.batch_smallest
 
 
 class Batcher:
-    """Asks by batches, for the stages of one run. Thread-safe: stages may ask at the same time.
+    """Sends the questions of one run's stages in batches. Thread-safe: stages may ask at the same time.
 
-    submit: whether new batches are started; those that are there are waited for in any case, since what they answer is
-    paid for. wait: does nothing for so many seconds, and raises where the run is told to stop: the batches go on at
-    the endpoint, and the next run collects them. note, warn: say something to a person.
+    submit: True to start new batches; existing ones are awaited in any case, since their answers are paid for.
+    wait: sleeps for the given seconds, and raises if the run is told to stop; the batches then continue at the
+    endpoint, and the next run collects them. note, warn: show a message to the user.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Batcher:
         questions: Callable[[], Iterable[Request]],
         counts: Counter[str],
     ) -> None:
-        """Put the answers to a stage's questions into the ledger, as far as batches bring them.
+        """Put the answers to a stage's questions into the ledger, as far as batches can answer them.
 
-        questions: makes them anew for each round, in any order, the answered ones among them. counts: added to as
-        `Asked.counts` has it, with the batches that this stage collected as llm_batches, their tokens and lines as
+        questions: generates all questions again for each round, in any order, including answered ones. counts: updated
+        with the counts of `AskResult` and of the batches that this stage collected: llm_batches, and
         llm_batch_input_tokens, _output_tokens, _answers, _unusable, _unanswered and _ignored.
 
-        Raises what `wait` raises, LlmForbidden where the endpoint takes no batch or fails one, LeaseLost, and LlmError
-        where it does not answer for long.
+        Raises the errors of `wait`, LlmForbidden if the endpoint accepts no batches or fails one, LeaseLost, and
+        LlmError if it is unreachable for long.
         """
         job = _Job(stage, asking, questions, counts)
         self._take_over(job)
@@ -135,7 +135,7 @@ class Batcher:
                 return
 
     def _take_over(self, job: _Job) -> None:
-        """Find out how the batches of earlier runs stand; keep what those brought that have ended."""
+        """Check the batches of earlier runs; collect those that have ended."""
         with self._taking:
             batches.sweep(self._store)
             for batch in batches.begun(self._store):
@@ -153,7 +153,7 @@ class Batcher:
     # New batches.
 
     def _round(self, job: _Job) -> list[_Flight]:
-        """Start batches of what is missing; returns those, and others at the endpoint that answer some of it."""
+        """Start batches for the missing questions; returns them and running batches that already include some."""
         away = {key: flight for flight in self._flying() for key in flight.batch.keys}
         needed: dict[str, _Flight] = {}
         launched: list[_Flight] = []
@@ -178,7 +178,7 @@ class Batcher:
         return [*needed.values(), *launched]
 
     def _missing(self, job: _Job) -> Iterator[tuple[str, Request]]:
-        """The questions that the store knows nothing about, each once."""
+        """The distinct questions without a stored answer or refusal."""
         seen: set[str] = set()
         fingerprint = self._llm.fingerprint
         for request in job.questions():
@@ -190,9 +190,9 @@ class Batcher:
                     yield key, request
 
     def _prove(self, job: _Job, request: Request) -> None:
-        """Ask one question directly: what the endpoint would refuse of all shows now, and not in a day.
+        """Ask one question directly, so that errors common to all questions show now and not in a day.
 
-        It also learns how the endpoint takes the form of an answer.
+        The call also detects how the endpoint accepts the answer schema.
         """
 
         async def sleep(seconds: float) -> None:
@@ -215,12 +215,12 @@ class Batcher:
         return draft.add(key, request, self._llm.body(request), self._llm.input_tokens(request))
 
     def _launch(self, job: _Job, draft: Draft, launched: list[_Flight]) -> bool:
-        """Start a draft's batch, or that of as much of it as the budget has room for; False where no more can be."""
+        """Start a batch of a draft, cut to the budget; False if no further batch may follow in this round."""
         whole = len(draft)
         try:
             tickets = self._reserve(job, draft)
             if not tickets:
-                job.again = bool(launched)  # what these leave of their share is budget again
+                job.again = bool(launched)  # budget that these batches do not use becomes free again
                 return False
             batch = self._begin(job, draft)
             there = self._steps.start(batch, draft.path)
@@ -235,12 +235,12 @@ class Batcher:
                 self._flights[there.id] = flight
             launched.append(flight)
             self._note(f"{there} is at the endpoint; stopping the run does not stop it")
-        more = len(draft) == whole and self._largest is None  # where there is little room, one after the other
+        more = len(draft) == whole and self._largest is None  # with little room, batches follow one after the other
         job.again |= not more
         return more
 
     def _reserve(self, job: _Job, draft: Draft) -> tuple[str, ...]:
-        """Set a draft's cost aside, cut to what the budget has room for; nothing where that is too little."""
+        """Reserve a draft's cost, cutting the draft to the budget; returns no tickets if too few questions fit."""
         tickets: list[str] = []
         kept, step = 0, len(draft)
         while step and kept < len(draft):
@@ -257,7 +257,7 @@ class Batcher:
         return tuple(tickets)
 
     def _begin(self, job: _Job, draft: Draft) -> Batch:
-        """Put on record what is about to be asked."""
+        """Record a batch before it is sent."""
         draft.close()
         batch_id = batches.id_of(self._run_id, self._next(), (question.key for question in draft.questions))
         with self._lock:
@@ -280,7 +280,7 @@ class Batcher:
     # Batches at the endpoint.
 
     def _await(self, job: _Job, needed: list[_Flight]) -> None:
-        """Wait until some batches have ended and are collected."""
+        """Wait until the given batches have ended and are collected."""
         delay = self._rhythm.first
         waiting = list(needed)
         while waiting:
@@ -294,7 +294,7 @@ class Batcher:
                 delay = min(1.5 * delay, self._rhythm.longest)
 
     def _ended(self, job: _Job, flight: _Flight, *, waiting: bool) -> bool:
-        """Whether a batch has ended; it is collected then, by the first who finds out."""
+        """True if a batch has ended; the first caller to see that collects it."""
         with flight.lock:
             if flight.outcome is None:
                 shown = self._steps.retrieve(flight.batch, waiting=waiting)
@@ -305,14 +305,14 @@ class Batcher:
             return flight.outcome is not None
 
     def _tell(self, flight: _Flight, shown: Shown) -> None:
-        """Say how far a batch is, at every tenth of it."""
+        """Report the progress of a batch in steps of a tenth."""
         total = len(flight.batch.asked.questions)
         if shown.done - flight.told >= max(1, total // 10):
             self._note(f"batch {flight.batch.id}: {shown.done:,} of {total:,} answered")
             flight.told = shown.done
 
     def _collect(self, job: _Job, flight: _Flight, shown: Shown) -> None:
-        """Keep what an ended batch brought, and leave nothing of it at the endpoint."""
+        """Store the answers of an ended batch, and delete its files at the endpoint."""
         batch = flight.batch
         outcome, came = self._steps.collect(batch, shown)
         self._settle(job, flight.tickets, came.input_tokens, came.output_tokens)
@@ -328,7 +328,7 @@ class Batcher:
             self._warn(f"{batch} was cancelled at the endpoint: what it left is asked directly")
 
     def _settle(self, job: _Job, tickets: Iterable[str], input_tokens: int = 0, output_tokens: int = 0) -> None:
-        """Say what a batch was billed; one that an earlier run started weighs on this run's budget, too."""
+        """Settle the cost of a batch; a batch from an earlier run counts against this run's budget, too."""
         quota, spent = job.asking.quota, (input_tokens, output_tokens)
         waiting = list(tickets)
         if not waiting and any(spent):
@@ -339,10 +339,10 @@ class Batcher:
             spent = 0, 0
 
     def _judge(self, job: _Job, flight: _Flight) -> None:
-        """What the end of a batch means for the questions that it left."""
+        """Decide how to continue with the questions that an ended batch left unanswered."""
         batch, came = flight.batch, flight.came
         job.aside |= came.aside
-        if flight.outcome == "failed":  # nothing of it was answered or billed
+        if flight.outcome == "failed":  # nothing in it was answered or billed
             if _QUEUE_FULL.isdisjoint(flight.codes):
                 raise LlmForbidden(
                     f"{self._steps.where} failed {batch} ({', '.join(flight.codes) or 'no reason given'}); nothing of "
@@ -357,7 +357,7 @@ class Batcher:
             job.again, job.rounds = True, job.rounds + 1
 
     def _make_room(self, job: _Job, blocked: Batch) -> None:
-        """The endpoint had no room for a batch: wait for what is in its way, or make smaller ones."""
+        """Wait for another batch, or reduce the batch size, after the endpoint had no room for a batch."""
         others = self._flying()
         if others:
             self._await(job, others[:1])

@@ -1,10 +1,9 @@
-"""The steps of one batch at an endpoint: each on record before the next, so that a run that takes over can go on.
+"""The steps of one batch at an endpoint, each recorded before the next, so that another run can take over.
 
-The endpoint is asked to start a batch only once. Where its answer was lost, by a crash or on the way, the batch is
-looked for in the endpoint's lists for as long as these may lag. If it is not there, its file is deleted, so that a
-request still on its way starts nothing, and the lists are looked at once more before anything is asked again. So no
-question is in two batches that are paid for, wherever lists are complete after `LAG` seconds and a batch does not start
-without its file.
+Each batch is started with one request only. If the response is lost, in a crash or in transit, the batch is searched
+in the endpoint's lists for as long as these may lag. If it is not listed, its file is deleted, so that a request still
+in transit starts nothing, and the lists are checked once more before any question is sent again. So no question is in
+two paid batches, provided that lists are complete after `LAG` seconds and a batch does not start without its file.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from tasks.llm.collect import Collected, collect
 __all__ = ["LAG", "BatchSteps", "Rhythm"]
 
 LAG = 600.0
-"""Seconds after which an endpoint's lists hold what it was sent."""
+"""Seconds after which an endpoint's lists are complete."""
 
 _PER_QUESTION, _PER_TOKEN = 64_000, 64
-"""Bytes that a file of answers may have for each question, and for each token that may be answered."""
+"""Maximum bytes of an answer file per question, and per output token allowed."""
 
 _OUTCOMES: dict[str, Outcome] = {"expired": "expired", "cancelled": "cancelled", "failed": "failed"}
 
@@ -43,10 +42,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How patient a run is with an endpoint, in seconds.
+    """The polling intervals and timeouts of a run, in seconds.
 
-    lag: until lists are complete. first, longest: between two looks at a batch, at first and at most. away: without an
-    answer from the endpoint; patience: the same while a batch is waited for.
+    lag: until lists are complete. first, longest: the first and the longest interval between polls of a batch. away:
+    the timeout of an endpoint that does not answer; patience: the same while waiting for a batch.
     """
 
     lag: float = LAG
@@ -57,7 +56,7 @@ class Rhythm:
 
 
 class BatchSteps:
-    """Takes batches through their steps, for one run. wait, warn: see `tasks.llm.batch.Batcher`."""
+    """Runs the steps of batches, for one run. wait, warn: see `tasks.llm.batch.Batcher`."""
 
     def __init__(
         self,
@@ -80,9 +79,9 @@ class BatchSteps:
         return self._endpoint.where
 
     def start(self, batch: Batch, path: Path) -> Batch | None:
-        """Upload a file and start its batch; None, and it is closed, where it cannot have started.
+        """Upload a file and start its batch; closes the batch and returns None if it cannot have started.
 
-        Raises LlmForbidden where the endpoint takes no batches, LlmError where it is away for long.
+        Raises LlmForbidden if the endpoint accepts no batches, LlmError if it is unreachable for long.
         """
         self._hold_lease()
         fault_point("batch-upload")
@@ -110,7 +109,7 @@ class BatchSteps:
         return batches.record(self._store, batch, Started(batch_id=batch_id, created=self.now()))
 
     def take_over(self, batch: Batch) -> Batch | None:
-        """The batch of a run that died, as it is at the endpoint; None where it is not, nor ever will be."""
+        """Take over the batch of a dead run; returns the started batch, or None if there is nothing to wait for."""
         if batch.ended is not None:
             self._clear(batch)
             return None
@@ -120,12 +119,12 @@ class BatchSteps:
             return self._found(batch)
         if batch.uploaded is not None or self._files(batch) or self._is_listed(batch.asked.created):
             self.end(batch, "never-started", "its run died before")
-        return None  # where it is not closed, its file may still come to light: a later run deletes it
+        return None  # a batch that is not closed may still have a file there: a later run deletes it
 
     def retrieve(self, batch: Batch, *, waiting: bool) -> Shown | None:
-        """How a batch stands that was started; None where the endpoint does not know it yet.
+        """The state of a started batch; None if the endpoint does not list it yet.
 
-        waiting: for it, and so more patient. Raises LlmForbidden where the endpoint will not know it.
+        waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
         """
         assert batch.started is not None  # noqa: S101 - by those who call
         patience = self._rhythm.patience if waiting else self._rhythm.away
@@ -140,7 +139,7 @@ class BatchSteps:
     def collect(self, batch: Batch, shown: Shown) -> tuple[Outcome, Collected]:
         """Put the answers of an ended batch into the ledger.
 
-        A file that is larger than the answers can be is read up to there, and no further batch asks for what it lacks.
+        A file larger than the maximum is read up to that size, and its remaining questions go into no further batch.
         """
         most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.asked.output_tokens
         paths: list[Path] = []
@@ -165,7 +164,7 @@ class BatchSteps:
     def end(
         self, batch: Batch, outcome: Outcome, why: str, came: Collected | None = None, files: Iterable[str] = ()
     ) -> None:
-        """Keep what became of a batch, and leave nothing of it at the endpoint. files: those of its answers there."""
+        """Record the outcome of a batch and delete its files at the endpoint. files: the ids of its answer files."""
         came = came or Collected(unanswered=len(batch.keys))
         uploaded = [batch.uploaded.file_id] if batch.uploaded is not None else []
         ended = Ended(
@@ -184,12 +183,12 @@ class BatchSteps:
         self._clear(batches.record(self._store, batch, ended))
 
     def now(self) -> str:
-        """The time as records have it."""
+        """The current timestamp, in the format of records."""
         return timestamp(self._clock())
 
     def _found(self, batch: Batch) -> Batch | None:
-        """A batch of which nobody knows whether it started; None, and it is closed, where it never will have."""
-        assert batch.uploaded is not None  # noqa: S101 - or it could not have been started
+        """Find a batch that may have started; closes it and returns None if it never started."""
+        assert batch.uploaded is not None  # noqa: S101 - uploaded before it is started
         assert batch.starting is not None  # noqa: S101
         file_id, delay = batch.uploaded.file_id, self._rhythm.first
         find = partial(self._patiently, partial(self._endpoint.find, file_id, batch.id))
@@ -211,14 +210,14 @@ class BatchSteps:
         return batches.record(self._store, batch, Started(batch_id=listed[0], created=self.now()))
 
     def _is_listed(self, created: str) -> bool:
-        """Whether the endpoint's lists hold by now what was there at a time."""
+        """True if the endpoint's lists now include everything created up to a timestamp."""
         return self._clock() >= from_timestamp(created) + self._rhythm.lag
 
     def _files(self, batch: Batch) -> list[str]:
         return self._patiently(partial(self._endpoint.files, batch.file_name))
 
     def _clear(self, batch: Batch) -> None:
-        """Delete an ended batch's files at the endpoint, also those that no record names, and close it."""
+        """Delete an ended batch's files at the endpoint, including unrecorded ones, and close it."""
         assert batch.ended is not None  # noqa: S101 - by those who call
         for file_id in dict.fromkeys((*batch.ended.file_ids, *self._files(batch))):
             self._patiently(partial(self._endpoint.delete, file_id))
@@ -226,7 +225,7 @@ class BatchSteps:
         batches.close(self._store, batch)
 
     def _patiently(self, call: Callable[[], _T], patience: float | None = None, only: type[LlmError] = LlmError) -> _T:
-        """What a call brings, tried again while the endpoint is away or busy."""
+        """The result of a call, retried while the endpoint is unreachable or busy."""
         delay = 1.0
         until = self._clock() + (self._rhythm.away if patience is None else patience)
         while True:
@@ -240,7 +239,7 @@ class BatchSteps:
                 delay = min(2 * delay, 60.0)
 
     def _hold_lease(self) -> None:
-        """Raise LeaseLost where another run has taken over: it is the one to start batches."""
+        """Raise LeaseLost if another run has taken over: only that one may start batches."""
         current = holding(self._store)
         if current is not None and current.run_id != self._run_id:
             raise LeaseLost(f"another run writes to {self._store.url}: {current}; this run starts no batch")

@@ -1,4 +1,4 @@
-"""A rate: a token bucket that evens calls out, under a bound that holds in any minute."""
+"""A rate limit: a token bucket that spreads calls evenly, with a hard limit in any minute."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ __all__ = ["MINUTE", "TokenBucket"]
 
 MINUTE = 60.0
 _BURST = 5.0
-"""Seconds' worth that may start at once; an endpoint that counts by the second refuses more."""
+"""Seconds of the rate that may start at once; an endpoint that limits by the second refuses more."""
 
 
 class TokenBucket:
-    """At most `limit` in any sixty seconds; what is larger than that has a minute of its own.
+    """At most `limit` in any sixty seconds; a larger amount gets a minute of its own.
 
-    Times are seconds that only grow. Whoever asks does so in the order of time.
+    Times are monotonic seconds, and calls come in order of time.
     """
 
     def __init__(self, limit: int) -> None:
@@ -21,11 +21,11 @@ class TokenBucket:
         self._full = max(1.0, self._rate * _BURST)
         self._level = self._full
         self._at: float | None = None
-        self._taken: dict[str, tuple[float, int]] = {}  # in the last minute, by ticket: when, and how much
+        self._taken: dict[str, tuple[float, int]] = {}  # time and amount in the last minute, by ticket
         self._sum = 0
 
     def wait(self, amount: int, now: float) -> float:
-        """Seconds until so much may be taken; 0 for at once."""
+        """Seconds until an amount may be taken; 0 for at once."""
         self._pass(now)
         wait = max(0.0, (min(amount, self._full) - self._level) / self._rate)
         over = self._sum + amount - self._limit
@@ -37,13 +37,13 @@ class TokenBucket:
         return wait
 
     def take(self, ticket: str, amount: int, now: float) -> None:
-        """Take so much, for which `wait` said 0. The level falls below zero for what is larger than the bucket."""
+        """Take an amount after `wait` returned 0. An amount larger than the bucket makes the level negative."""
         self._level -= amount
         self._sum += amount
         self._taken[ticket] = now, amount
 
     def settle(self, ticket: str, amount: int) -> None:
-        """Give back what a ticket has taken beyond so much, unless that was long ago."""
+        """Correct the amount of a ticket and return the difference, if it was taken in the last minute."""
         if ticket in self._taken:
             at, taken = self._taken[ticket]
             self._taken[ticket] = at, amount

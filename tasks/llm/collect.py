@@ -1,4 +1,4 @@
-"""The answers of a batch: lines in any order, each held against what was asked and put into the ledger."""
+"""The answers of a batch: lines in any order, each checked against its question and put into the ledger."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["Collected", "collect"]
 
 @dataclass
 class Collected:
-    """What a batch brought.
+    """The results of a batch.
 
-    answered: questions with a good answer, in the ledger. unusable: those with one that does not fit. unanswered: the
-    others. ignored: lines that say nothing about any of them. tokens: of the answers, good or not. aside: the keys of
-    which a further batch would bring no more.
+    answered: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered: the
+    other questions. ignored: lines that match no open question. input_tokens, output_tokens: of all answers, good or
+    not. aside: the keys that a further batch would not answer either.
     """
 
     answered: int = 0
@@ -42,7 +42,7 @@ class Collected:
 
     @property
     def counts(self) -> Counter[str]:
-        """As a stage's report has it."""
+        """The counts for a stage's report."""
         return Counter(
             {
                 "llm_batches": 1,
@@ -61,11 +61,11 @@ class Collected:
 
 
 def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], run_id: str, created: str) -> Collected:
-    """Put the good answers in some files into the ledger; the first line about a question counts.
+    """Put the good answers in answer files into the ledger; the first line for a question counts.
 
-    What was withheld by a filter, or refused, is quarantined at once: asked again it would be again. Answers about
-    documents that the store has to forget are ignored. After a line that is longer than any answer, no further batch
-    asks for what is missing.
+    Questions that were filtered or refused are quarantined at once, since a retry would end the same way. Answers
+    about documents that the store has to forget are ignored. After a line longer than any valid answer, the missing
+    questions go into no further batch.
     """
     came, endless = Collected(), False
     gone = forgotten(store)
@@ -131,7 +131,7 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
 
 
 def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any] | None]:
-    """The lines of some files; an empty mapping for what is none, None for what is longer than any answer."""
+    """The lines of files: an empty mapping for an invalid line, None for one longer than any valid answer."""
     for path in files:
         with path.open("rb") as file:
             endless = False
@@ -153,7 +153,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
 
 
 def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The chat completion in a line; None where it brings an error."""
+    """The chat completion in a line; None if the line is an error."""
     response = line.get("response")
     if line.get("error") or not isinstance(response, dict) or response.get("status_code") != 200:
         return None
@@ -162,7 +162,7 @@ def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _may_work_later(line: Mapping[str, Any]) -> bool:
-    """Whether the question of a line without an answer may find one in a further batch."""
+    """True if a further batch may answer the question of a line without an answer."""
     response = line.get("response")
     status = response.get("status_code") if isinstance(response, dict) else None
     return not isinstance(status, int) or status in (408, 409, 429) or status >= 500

@@ -1,4 +1,4 @@
-"""Files of questions for the Batch API, within an endpoint's limits: one line for each, named by its ledger key."""
+"""Files of questions for the Batch API, within its limits: one line per question, identified by its ledger key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Draft", "request_of"]
 
 
 class Draft:
-    """A file on this machine that becomes a batch, and what its lines ask."""
+    """A local file that becomes a batch, and its questions."""
 
     def __init__(self, path: Path, largest: int, largest_bytes: int = LARGEST_BYTES) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class Draft:
         self._file = path.open("wb")
 
     def add(self, key: str, request: Request, body: dict[str, Any], input_tokens: int) -> bool:
-        """Write a question, unless the file is full: False."""
+        """Write a question; False if the file is full."""
         line = canonical_json({"custom_id": key, "method": "POST", "url": CHAT, "body": body})
         if self.questions and (len(self.questions) == self._largest or self.bytes + len(line) > self._largest_bytes):
             return False
@@ -46,17 +46,17 @@ class Draft:
         return True
 
     def keep(self, count: int) -> None:
-        """Keep so many of the first questions."""
+        """Keep only the first `count` questions."""
         for column in (self.questions, self._ends, self._input_tokens, self._output_tokens):
             del column[count:]
         self._file.truncate(self.bytes)
 
     def close(self) -> None:
-        """No further question comes."""
+        """Close the file: no further questions follow."""
         self._file.close()
 
     def drop(self) -> None:
-        """The file is needed no more."""
+        """Delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -65,21 +65,21 @@ class Draft:
 
     @property
     def bytes(self) -> int:
-        """The length of the file."""
+        """The length of the file in bytes."""
         return self._ends[-1] if self._ends else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> tuple[int, int]:
-        """Input and output tokens of some questions at most."""
+        """The maximum input and output tokens of a range of questions."""
         return sum(self._input_tokens[start:stop]), sum(self._output_tokens[start:stop])
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What the questions' `kind` counts."""
+        """The kinds that the questions' `kind` numbers refer to."""
         return tuple(kind for _, kind in self._kinds.values())
 
 
 def request_of(question: Question, kind: Kind) -> Request:
-    """A question as far as its answer is held against it: without its prompt and without any text."""
+    """The request of a question with the fields needed to check its answer: no prompt and no text."""
     return Request(
         task=kind.task,
         instructions="",

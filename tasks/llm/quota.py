@@ -1,4 +1,4 @@
-"""What all workers of a run share while they ask a language model: the rate that the endpoint allows, and the budget.
+"""The quota that all workers of a run share for calls to a language model: the endpoint's rate limit and the budget.
 
 `flows` implements the protocol once for the whole cluster; `LocalQuota` serves one process.
 """
@@ -20,68 +20,69 @@ from tasks.llm.at_work import PromptsAtWork
 __all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "Quota", "RunQuota", "Spent"]
 
 _SHORTEST = 0.001
-"""Seconds: clocks are not finer than that."""
+"""Seconds: the resolution of clocks."""
 
 
 class Quota(Protocol):
-    """Picklable: a copy in another process speaks for the same run."""
+    """A quota for calls. Picklable: a copy in another process shares the run's quota."""
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Wait until a call of at most so many tokens may start, and set its cost aside; returns a ticket.
+        """Wait until a call of at most these tokens may start, and reserve its cost; returns a ticket.
 
-        One ticket is one request that is sent once. Raises BudgetReached where the rest of the budget is less than the
-        call may cost.
+        A ticket is for one request, sent once. Raises BudgetReached if the remaining budget is less than the maximum
+        cost of the call.
         """
         ...
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Set aside what a batch of calls may cost, at once and outside the rates; returns a ticket.
+        """Reserve the maximum cost of a batch of calls, at once and outside the rates; returns a ticket.
 
-        Raises BudgetReached where the budget has no room for it now. For less it may have, and single calls go on.
+        Raises BudgetReached if the budget has no room for it now; a smaller batch may still fit, and single calls
+        continue.
         """
         ...
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Say what a reserved call, or a batch, was billed; nothing where it certainly was not."""
+        """Record what a reserved call or batch was billed; 0 tokens if it certainly was not."""
         ...
 
     async def hold(self, prompt: str) -> None:
-        """Wait until nobody else asks a prompt, named by its key; then ask it, and `release` it."""
+        """Lock a prompt by its key, waiting until no other caller holds it; `release` unlocks it."""
         ...
 
     async def release(self, prompt: str) -> None:
-        """Let others ask a held prompt, who look into the ledger first."""
+        """Unlock a prompt; the next holder looks in the ledger first."""
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Start no further call for so long: the endpoint said so."""
+        """Start no further call for `seconds`, as the endpoint requested."""
         ...
 
     async def ended(self) -> None:
-        """Wait until no further call may start; raises what `reserve` would."""
+        """Wait until no further call may start, then raise the error of `reserve`."""
         ...
 
 
 class RunQuota(Protocol):
-    """The quota of a run, as the process sees it that drives the run."""
+    """The quota of a run, in the process that drives the run."""
 
     def of(self, stage: str) -> Quota:
-        """What a stage's workers are given."""
+        """The quota for a stage's workers."""
         ...
 
     def spent(self) -> Mapping[str, Spent]:
-        """What was spent until now, by stage."""
+        """The amounts spent so far, by stage."""
         ...
 
     def end(self) -> None:
-        """Start no further call, wherever: `reserve` raises AskingEnded."""
+        """Start no further call on any worker: `reserve` raises AskingEnded."""
         ...
 
 
 class LocalQuota:
     """The quota of one process, shared by its threads and event loops; without limits it only counts.
 
-    clock: seconds that only grow. It is a Quota itself, of no stage. A copy in another process is a `NoQuota`.
+    clock: monotonic seconds. The object is itself a Quota, for no stage. A copy in another process is a `NoQuota`.
     """
 
     def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,13 +93,13 @@ class LocalQuota:
         self._prompts = PromptsAtWork()
 
     def of(self, stage: str) -> Quota:
-        """The quota as a stage's."""
+        """The quota for a stage."""
         return _OfStage(self, stage)
 
     async def reserve(
         self, model: str, input_tokens: int, output_tokens: int, *, stage: str = "", owner: str = ""
     ) -> str:
-        """Wait for a call's turn; see `Quota`. owner: whom `leave` names."""
+        """Wait until a call may start; see `Quota`. owner: for `leave`."""
         turn: concurrent.futures.Future[None] = concurrent.futures.Future()
         with self._lock:
             ticket = self._account.request(owner, stage, model, input_tokens, output_tokens)
@@ -118,7 +119,7 @@ class LocalQuota:
     async def set_aside(
         self, model: str, input_tokens: int, output_tokens: int, *, stage: str = "", owner: str = ""
     ) -> str:
-        """Set the cost of a batch aside; see `Quota`."""
+        """Reserve the cost of a batch; see `Quota`."""
         with self._lock:
             return self._account.set_aside(owner, stage, model, input_tokens, output_tokens, self._clock())
 
@@ -127,11 +128,11 @@ class LocalQuota:
         self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
 
     async def hold(self, prompt: str, *, owner: str = "") -> None:
-        """Wait until nobody else asks a prompt; see `Quota`."""
+        """Lock a prompt; see `Quota`."""
         await self._prompts.hold(prompt, owner)
 
     async def release(self, prompt: str, *, owner: str = "") -> None:
-        """Let others ask a prompt; see `Quota`."""
+        """Unlock a prompt; see `Quota`."""
         self.let_go(prompt, owner=owner)
 
     async def pause(self, seconds: float) -> None:
@@ -139,9 +140,9 @@ class LocalQuota:
         self._change(lambda: self._account.pause(seconds, self._clock()))
 
     async def ended(self) -> None:
-        """Wait for the end of the asking; see `Quota`."""
+        """Wait until no further call may start; see `Quota`."""
         end: concurrent.futures.Future[None] = concurrent.futures.Future()
-        watch = f"watch-{id(end)}"  # no ticket: its turn never comes
+        watch = f"watch-{id(end)}"  # not a ticket, so it is never started
         with self._lock:
             self._waiting[watch] = end
         try:
@@ -152,23 +153,23 @@ class LocalQuota:
                 self._waiting.pop(watch, None)
 
     def let_go(self, prompt: str, *, owner: str = "") -> None:
-        """`release`, for who does not wait."""
+        """Unlock a prompt, without `await`."""
         self._prompts.release(prompt, owner)
 
     def withdraw(self, ticket: str) -> None:
-        """A call was given up before it was made."""
+        """Cancel a call before it is made."""
         with self._lock:
             self._waiting.pop(ticket, None)
             self._account.withdraw(ticket)
         self._start()
 
     def leave(self, owner: str) -> None:
-        """An owner of calls is gone: what it waited for is dropped, what it had under way is spent."""
+        """Remove an owner: drop its waiting calls, count its running ones as spent, and unlock its prompts."""
         self._prompts.leave(owner)
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
-        """What was spent until now, by stage."""
+        """The amounts spent so far, by stage."""
         with self._lock:
             return self._account.spent()
 
@@ -177,7 +178,7 @@ class LocalQuota:
         self._change(lambda: self._account.end(AskingEnded(why)))
 
     def resume(self) -> None:
-        """Go on after `end`."""
+        """Allow calls again after `end`."""
         with self._lock:
             self._account.resume()
 
@@ -187,7 +188,7 @@ class LocalQuota:
         self._start()
 
     def _start(self) -> float:
-        """Start what may start; the seconds until there may be more."""
+        """Start the calls that may start; returns the seconds until another may."""
         with self._lock:
             now = self._clock()
             started = [self._waiting.pop(ticket) for ticket in self._account.start(now)]
@@ -209,7 +210,7 @@ class LocalQuota:
 
 @dataclass(frozen=True)
 class _OfStage:
-    """A LocalQuota as a stage's."""
+    """A LocalQuota for one stage."""
 
     quota: LocalQuota
     stage: str
@@ -241,7 +242,7 @@ class _OfStage:
 
 @dataclass(frozen=True)
 class NoQuota:
-    """The quota of who may ask nothing, such as a plan."""
+    """The quota where no calls are allowed, such as in a plan."""
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
         raise RuntimeError(f"{model} was to be asked where nothing may be asked")

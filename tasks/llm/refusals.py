@@ -1,4 +1,4 @@
-"""Prompts without an answer: kept, so that no later run pays for them again unless it is told to."""
+"""Prompts without an answer: recorded, so that no later run pays for them again unless told to."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Refusal", "quarantine", "refused_before"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request without an answer: the key of its prompt, and why, in words of ours."""
+    """A request without an answer: the key of its prompt, and the reason in fixed wording."""
 
     key: str
     reason: str
 
 
 def refused_before(store: Store, key: str, run_id: str | None = None) -> Refusal | None:
-    """What a run found out about a prompt; None if nothing. run_id: only what this one did."""
+    """The recorded refusal of a prompt, or None. run_id: only a refusal by this run."""
     found = refusals.find(store, key)
     if found is None or (run_id is not None and found.run_id != run_id):
         return None
@@ -31,7 +31,7 @@ def refused_before(store: Store, key: str, run_id: str | None = None) -> Refusal
 def quarantine(
     store: Store, request: Request, *, key: str, model: str, reason: str, run_id: str, created: str
 ) -> Refusal:
-    """Keep that a prompt has no answer."""
+    """Record that a prompt has no answer."""
     refusals.record(
         store,
         RefusedPrompt(

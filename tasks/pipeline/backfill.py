@@ -1,8 +1,8 @@
-"""A build in waves: bounded groups of shards, each a part at every stage of shards before the next begins.
+"""A build in waves: bounded groups of shards, each passing all per-shard stages before the next begins.
 
-What a wave holds in memory and in flight is bounded by its shards, and what it took from the spill is given back. Every
-part is found again by its receipt, so that a run that is stopped in the middle of a wave goes on there. The stages of
-the whole corpus run at the end, or after every few waves too: then the shards so far are published as a version.
+The shards of a wave bound its memory and its work in flight, and its spill files are deleted afterwards. Parts are
+found again by their receipts, so a run stopped in the middle of a wave resumes there. The stages of the whole corpus
+run at the end, and optionally after every few waves, to publish the shards so far as a version.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _FIRST = ("encoder", "scan")
 """The steps before the first wave."""
 
 WAVE_TOKENS = 4_000_000
-"""The estimated tokens of a wave where its shards are not counted: some twenty shards, enough for eight workers."""
+"""The estimated tokens of a wave without a set number of shards: some twenty shards, enough for eight workers."""
 
 Together = Callable[[str, Sequence[Step]], None]
-"""Runs some steps of a build, each after those it needs; the text goes before their names."""
+"""Runs steps of a build, each after the steps that it needs; the text is a prefix of their names."""
 
 
 @dataclass(frozen=True)
 class Waves:
-    """How the shards of a corpus are grouped, and when what is there is published.
+    """The grouping of a corpus' shards into waves, and the interval of publishing.
 
-    shards: in a wave; None for as many as hold WAVE_TOKENS. publish_every: waves; None for the end alone.
+    shards: shards per wave; None for waves of WAVE_TOKENS. publish_every: in waves; None to publish only at the end.
     """
 
     shards: int | None = None
     publish_every: int | None = None
 
     def cut(self, shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
-        """The waves in the order of the labels; one without shards where there are none."""
+        """The waves in the order of the labels; a single empty wave if there are no shards."""
         cut: list[list[Shard]] = [[]]
         tokens = 0
         for shard in shards:
@@ -58,7 +58,7 @@ class Waves:
 
 
 class Pace:
-    """How fast waves are made, and how long the rest will take at that rate. Waves that were there do not count."""
+    """The rate of making waves, and the remaining time at that rate. Reused waves do not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -66,7 +66,7 @@ class Pace:
         self._documents = self._tokens = 0
 
     def made(self, wave: Sequence[Shard], left: int) -> str:
-        """A wave is done and so many tokens are left: a few words about it."""
+        """Record a finished wave; returns the rates and, if `left` tokens remain, the remaining time as text."""
         self._documents += sum(shard.documents for shard in wave)
         self._tokens += sum(shard.tokens for shard in wave)
         seconds = max(self._clock() - self._began, 1e-9)
@@ -83,7 +83,7 @@ class Phases(NamedTuple):
 
 
 def phases(steps: Sequence[Step]) -> Phases:
-    """When a backfill runs each of some steps."""
+    """The steps grouped by the phase in which a backfill runs them."""
     first = tuple(step for step in steps if step.name in _FIRST)
     of_shards = tuple(step for step in steps if step.of_shards)
     return Phases(first, of_shards, tuple(step for step in steps if step not in (*first, *of_shards)))
@@ -92,9 +92,9 @@ def phases(steps: Sequence[Step]) -> Phases:
 def backfill(
     build: Build, waves: Waves, together: Together, publish: Callable[[Manifest], None], pace: Pace | None = None
 ) -> Manifest:
-    """Run the stages of a build in waves; returns the manifest of the whole corpus, the one that a build returns.
+    """Run the stages of a build in waves; returns the manifest of the whole corpus, as a plain build does.
 
-    `publish` commits a version on the way and lets the build follow it.
+    `publish`: commits an intermediate version and makes it the parent of the build.
     """
     first, of_shards, of_corpus = phases(build.steps)
     together("", first)
@@ -134,7 +134,7 @@ def backfill(
 def _publish(
     build: Build, title: str, steps: Sequence[Step], together: Together, publish: Callable[[Manifest], None]
 ) -> None:
-    """Make the shards so far a version, unless it would take documents away."""
+    """Publish the shards so far as a version, unless it would have fewer documents than the parent."""
     before = build.parent.manifest.corpus.documents if build.parent and build.parent.manifest else 0
     if build.corpus.documents < before:
         build.progress.note(
@@ -142,13 +142,13 @@ def _publish(
             f"{build.parent.version if build.parent else 0} has {before:,}: not published"
         )
         return
-    # Questions may ask for what later waves bring: quality is measured at the end.
+    # Gold documents may be in later waves, so quality is measured at the end.
     together(f"{title}: ", [step for step in steps if step.name != "quality"])
     publish(build.manifest())
 
 
 class _Wave:
-    """The progress of all stages of a wave as that of one."""
+    """Reports the progress of all stages of a wave as one."""
 
     def __init__(self, progress: Progress, title: str, parts: int) -> None:
         self._progress = progress
@@ -178,7 +178,7 @@ class _Wave:
 
 
 def _ranges(chosen: Sequence[bool]) -> str:
-    """The places of what is true, from 1, as people write them: `1-7, 9`."""
+    """The 1-based positions of true values, as ranges: `1-7, 9`."""
     found = []
     for held, group in groupby(enumerate(chosen, 1), key=lambda one: one[1]):
         numbers = [number for number, _ in group]

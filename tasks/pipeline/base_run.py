@@ -1,4 +1,4 @@
-"""What every run of the steps shares: a build, a plan, and the replay of the version before."""
+"""The common base of all runs of the steps: a build, a plan, and the replay of the previous version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["BaseRun"]
 
 
 class BaseRun:
-    """The part of `tasks.core.run.Run` that does not depend on whether parts are made."""
+    """The part of `tasks.core.run.Run` that is the same for runs with and without making parts."""
 
     store: Store
     parts: dict[str, Parts]
@@ -39,7 +39,7 @@ class BaseRun:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps that the settings ask for, in an order in which each follows those that it needs."""
+        """The steps that the settings ask for, each after the steps that it needs."""
         return enabled_steps(self.configuration)
 
     @property
@@ -51,7 +51,7 @@ class BaseRun:
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
-        """The encoder of this run; the step `encoder` has opened it."""
+        """The encoder of the run; the step `encoder` has opened it."""
         if self._encoder is None:
             raise RuntimeError("the step `encoder` has not run")
         return self._encoder
@@ -63,37 +63,37 @@ class BaseRun:
 
     @property
     def tokenizer(self) -> dict[str, Any]:
-        """What determines the tokens."""
+        """The values that determine the tokens."""
         return self.models.choice.tokenizer
 
     @property
     def recogniser_fingerprint(self) -> str:
-        """What determines the output of the recogniser."""
+        """The fingerprint of the recogniser, which determines its output."""
         return self.models.recogniser
 
     @property
     def extractor_fingerprint(self) -> dict[str, Any]:
-        """What determines what is extracted from passages."""
+        """The values that determine the extraction from passages."""
         return self.models.extractor
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer as the settings bind it; raises ConfigurationError where its prompt cannot be read."""
+        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
         return self.models.writer(writer)
 
     def prompt(self, task: str) -> Prompt:
-        """The prompt of a task; raises ConfigurationError where it cannot be read."""
+        """The prompt of a task; raises ConfigurationError if it cannot be read."""
         return self.models.prompt(task)
 
     def asking(self, stage: str) -> Asking:
-        """How the workers of a stage ask the language model: not at all, where nothing is made."""
+        """The access of a stage's workers to the language model; without a quota, since nothing is made."""
         return Asking(self.configuration.llm, NoQuota(), self.retry_refused)
 
     # Parts
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """What a stage reads to make the part of a label, as it declares it: digests by input name.
+        """The digests of the declared inputs of a stage's part, by input name.
 
-        Raises KeyError where no stage has made an input that is not optional.
+        Raises KeyError if no stage has made an input that is not optional.
         """
         found: dict[str, str] = {}
         for one in stage.inputs:
@@ -109,7 +109,7 @@ class BaseRun:
         return found
 
     def _output(self, name: str, label: str) -> str | None:
-        """The digest of an output of the part of a label, or of the part of the whole corpus that is of this label."""
+        """The digest of an output for a label, made by its own part or by the part of the whole corpus."""
         for parts in list(self.parts.values()):  # other steps may be adding theirs
             for shard, output in ((label, name), (WHOLE, f"{name}/{label}")):
                 if shard in parts and output in parts[shard].outputs:
@@ -117,7 +117,7 @@ class BaseRun:
         return None
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of some outputs, all labels, by `<name>/<label>`."""
+        """The digests of some outputs for all labels, by `<name>/<label>`."""
         return {
             f"{name}/{shard}": digest
             for parts in list(self.parts.values())  # other steps may be adding theirs
@@ -128,8 +128,8 @@ class BaseRun:
         }
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        """The arrays of a pack; None if it is missing: it is only planned, or was lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
     def mark_uncertain(self) -> None:
-        """Nothing is uncertain where parts are there."""
+        """Do nothing: only a plan has uncertain parts."""

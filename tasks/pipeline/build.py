@@ -1,8 +1,8 @@
-"""One run's work: bring the index up to date with the corpus, step by step.
+"""A build: brings the index up to date with the corpus, step by step.
 
-Every run computes the corpus minus what is already there. The registry says which steps there are and what each waits
-for; a step drives its stages through what `tasks.core.run.Run` offers. A `Build` knows neither Prefect nor Dask, and it
-commits nothing: `manifest` returns what `storage.publish` may commit.
+Every run computes only missing parts. The registry defines the steps and their dependencies; a step drives its stages
+through the interface `tasks.core.run.Run`. A `Build` knows neither Prefect nor Dask, and it commits nothing: `manifest`
+returns the manifest for `storage.publish` to commit.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["Build"]
 
 
 class Build(CorpusRun):
-    """A run that makes what is missing; its steps may be driven by hand or by a flow.
+    """A run that makes missing parts; its steps may be driven by hand or by a flow.
 
-    batch: whether language models are asked by batches.
+    batch: True to call language models in batches.
     """
 
     makes_parts = True
@@ -41,18 +41,18 @@ class Build(CorpusRun):
     def __init__(self, *arguments: Any, batch: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._batch = batch
-        self._quota: RunQuota | None = None  # of what language models are asked, once they are
+        self._quota: RunQuota | None = None  # for language models, once they are called
         self._manifest: Manifest | None = None
         self.measured: Quality | None = None
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make the parts a stage needs; raises GateRefused where too many of their texts are stand-ins."""
+        """Find or make the parts that a stage needs; raises GateRefused if too many of their texts are stand-ins."""
         parts = super().make(stage, specs)
         self._refuse_stand_ins(stage.name, parts)
         return parts
 
     def _refuse_stand_ins(self, stage: str, parts: Parts) -> None:
-        """A language model that fails at text after text must not become an index of stand-ins."""
+        """Raise GateRefused if too many of a stage's texts are stand-ins."""
         receipts = {receipt.key: receipt for receipt in parts.values()}.values()
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
@@ -60,7 +60,7 @@ class Build(CorpusRun):
         self.report.stand_ins[stage] = StandIns(
             stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
         )
-        known = [receipt for receipt in receipts if receipt.texts is not None]  # earlier releases did not say it
+        known = [receipt for receipt in receipts if receipt.texts is not None]  # earlier releases did not record it
         found = StandIns(stage, sum(part.texts or 0 for part in known), sum(part.failed for part in known))
         why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
@@ -75,13 +75,13 @@ class Build(CorpusRun):
             self.report.quality = self.measured.to_json()
 
     def manifest(self) -> Manifest:
-        """The manifest of what the steps made: a function of corpus, settings, code and environment alone."""
+        """The manifest of the parts: a function of corpus, settings, code and environment alone."""
         if self._manifest is None:  # once, before its quality is measured, which is no part of it
             self._manifest = manifest_of(self)
         return self._manifest
 
     def run(self) -> Manifest:
-        """Every step in order, again without the documents that one of them cannot take; the manifest of the rest."""
+        """Run all steps in order, and again without documents that a step cannot process; returns the manifest."""
         self.preflight()
         while True:
             try:
@@ -92,7 +92,7 @@ class Build(CorpusRun):
                 self.begin_again(failed)
 
     def begin_again(self, failed: DocumentsFailed) -> None:
-        """Let the steps run again, all of which have ended; what they made is found by its key."""
+        """Reset the build after all steps have ended, so that they run again; existing parts are found by key."""
         self.progress.warn(f"{failed}; the build goes on without them")
         self._attempt += 1
         self.corpus.forget_shards()
@@ -101,7 +101,7 @@ class Build(CorpusRun):
         self.forget_receipts()  # rows of this run, too, may be copied now
 
     def follow(self, parent: Parent) -> None:
-        """Go on from a version that was published on the way: the steps of the whole corpus start anew."""
+        """Continue from an intermediate version as the parent; the steps of the whole corpus start again."""
         self.parent = parent
         self._manifest = self.measured = None
         self.forget_parent()
@@ -111,7 +111,7 @@ class Build(CorpusRun):
     # Language models
 
     def asking(self, stage: str) -> Asking:
-        """How the workers of a stage ask the language model that the settings name."""
+        """The access of a stage's workers to the language model that the settings name."""
         settings = self.configuration.llm
         if settings.backend == "extractive":
             return super().asking(stage)
@@ -120,7 +120,7 @@ class Build(CorpusRun):
 
     @cached_property
     def batcher(self) -> Batcher | None:
-        """What asks the language model by batches; it also collects those that an earlier run has started."""
+        """The sender of batches to the language model; it also collects batches of earlier runs."""
         if self.configuration.llm.backend == "extractive":
             return None
         return Batcher(
@@ -134,7 +134,7 @@ class Build(CorpusRun):
         )
 
     def update_costs(self) -> None:
-        """Put into the report what language models were asked until now, and what that costs."""
+        """Put the calls to language models so far, and their cost, into the report."""
         price = self.configuration.prices.get(self.configuration.llm.model or "")
         spent = self._quota.spent() if self._quota is not None else {}
         for stage in {**self.report.stages, **spent}:

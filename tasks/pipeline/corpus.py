@@ -1,4 +1,4 @@
-"""The corpus of a run: read and gated, cut into shards, and handed to the stages of shards wave by wave."""
+"""The corpus of a run: read, checked by gates, cut into shards, and passed to the per-shard stages wave by wave."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["Corpus"]
 
 
 class Corpus:
-    """The documents of a run, in shards; the stages of shards work on the wave that was taken last.
+    """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
-    allow_shrink: whether the gate of the corpus is off. plan: the shards, once the corpus is read.
+    allow_shrink: True to switch the gate of the corpus off. plan: the shards, once the corpus is read.
     """
 
     def __init__(self, runner: PartRunner, configuration: Configuration, *, allow_shrink: bool) -> None:
@@ -44,7 +44,7 @@ class Corpus:
         self.wave: tuple[spill.Shard, ...] = ()
 
     def preflight(self) -> None:
-        """Find the files; raises ConfigurationError, BadInput or GateRefused where none can be read."""
+        """Find the files; raises ConfigurationError, BadInput or GateRefused if none can be read."""
         self._sources = self._find_files()
         self._runner.report.corpus_files = digest_of_files(self._sources.files)
         if not self._sources.files:
@@ -53,8 +53,8 @@ class Corpus:
     def read(self, poison: Iterable[Poison], *, again: bool) -> spill.ShardPlan:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards.
 
-        poison: documents that a stage cannot take. again: this run has read the corpus before, without knowing them.
-        Raises BadInput and GateRefused.
+        poison: documents that a stage cannot process. again: True if this run has read the corpus before, without
+        knowing them. Raises BadInput and GateRefused.
         """
         sources = self._find_files() if self._sources is None else self._sources
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class Corpus:
         return plan
 
     def take(self, shards: Sequence[spill.Shard]) -> None:
-        """Let the stages of shards work on the next shards alone; other stages have all that were taken so far."""
+        """Make the given shards the current wave of the per-shard stages; other stages see all shards taken so far."""
         taken = {shard.label for shard in self._taken}
         self._taken += tuple(shard for shard in shards if shard.label not in taken)
         self.wave = tuple(shards)
@@ -89,18 +89,18 @@ class Corpus:
             self.take(self.plan.shards)
 
     def forget_shards(self) -> None:
-        """Begin again: the rows that were read are parts now, or gone."""
+        """Drop all shards, so that the corpus is read again: the spilled rows are parts now, or gone."""
         self.plan, self._taken, self.wave = None, (), ()
 
     @property
     def fingerprint(self) -> str:
-        """That of the shards that were taken so far."""
+        """The fingerprint of the shards taken so far."""
         assert self.plan is not None  # noqa: S101 - `read` has run, or there would be no shards
         return self._taken[-1].up_to if self._taken else self.plan.fingerprint
 
     @property
     def documents(self) -> int:
-        """How many documents the shards have that were taken so far."""
+        """The number of documents in the shards taken so far."""
         return sum(shard.documents for shard in self._taken)
 
     def specs(self, shards: Iterable[spill.Shard]) -> list[PartSpec]:
@@ -111,7 +111,7 @@ class Corpus:
         ]
 
     def drop_spill(self) -> None:
-        """Give back the disk of documents that are parts now."""
+        """Delete the spill files of documents that are parts now."""
         assert self.plan is not None  # noqa: S101 - the corpus has been read
         left = self.plan.shards[len(self._taken) :]
         if left:
@@ -121,7 +121,7 @@ class Corpus:
 
     @cached_property
     def forgotten(self) -> tombstones.Forgotten:
-        """The documents that the store has to forget, as they were when this run first asked."""
+        """The documents that the store has to forget, read once per run."""
         return tombstones.forgotten(self._runner.store)
 
     @property
@@ -129,7 +129,7 @@ class Corpus:
         return self._runner.store.scratch(self._runner.run_id) / "spill"
 
     def _find_files(self) -> SourceFiles:
-        """The files of the corpus; none only where there is an index whose documents they could be the end of."""
+        """The files of the corpus; an empty result is allowed only if there is a parent version."""
         if self._configuration.corpus is None:
             raise ConfigurationError(
                 "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
@@ -160,7 +160,7 @@ class Corpus:
         return scanned
 
     def _count(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
-        """Count in the report what was read, and warn of what was not."""
+        """Count the documents in the report, and warn of unread files and front matter."""
         report, progress = self._runner.report, self._runner.progress
         counts = report.stage("ingest").counts
         counts |= {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
@@ -179,7 +179,7 @@ class Corpus:
             )
 
     def _refuse_many_failures(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
-        """Rows that fail by the dozen are no rows that fail: the corpus, or what reads it, has changed."""
+        """Raise GateRefused if too many rows were refused: the corpus or its reader must have changed."""
         most, failed = self._configuration.run.max_failed_share, sum(plan.refused.values())
         rows = failed + plan.documents + plan.repeats
         if failed > max(most * rows, gates.FEW):
@@ -190,7 +190,7 @@ class Corpus:
             )
 
     def _compare_with_parent(self, plan: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
-        """The gate of the corpus: too few documents, or a source that fell silent and took some away."""
+        """Apply the gate of the corpus: too few documents, or documents lost with an empty or unreadable source."""
         for path in empty:
             self._runner.progress.warn(f"no file of the corpus lies under {path}")
         if self._runner.parent is None:
@@ -208,7 +208,7 @@ class Corpus:
         self._refuse_shrink(change)
 
     def _before(self) -> tuple[int, int | None]:
-        """The parent's version and documents; None for a number that cannot be told, since it is damaged."""
+        """The parent's version and number of documents; None for the number if the manifest is damaged."""
         parent = self._runner.parent
         if parent is None:
             return 0, 0
@@ -230,7 +230,7 @@ class Corpus:
             yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
 
     def _lost(self) -> int:
-        """How many documents of the parent the corpus lacks, those that are forgotten left out."""
+        """The number of the parent's documents that the corpus lacks, without forgotten ones."""
         here = spill.document_ids(self._folder)
         lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
         return sum(name not in self.forgotten for ids in lost for name in ids)

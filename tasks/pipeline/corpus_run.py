@@ -1,4 +1,4 @@
-"""A run over the corpus as it is now, with workers: what a build and a plan share."""
+"""A run over the current corpus, with workers: the common base of a build and a plan."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = ["CorpusRun"]
 class CorpusRun(BaseRun, PartRunner):
     """A run whose corpus is read, and whose parts are found or made.
 
-    allow_shrink: whether the gate of the corpus is off. retry_refused: whether parts that were published with fallbacks
-    are made again. approve: raises where the run must not go on, once the corpus is known.
+    allow_shrink: True to switch the gate of the corpus off. retry_refused: True to make parts with fallbacks again.
+    approve: called once the corpus has been read; raises if the run must not go on.
     """
 
     def __init__(
@@ -61,36 +61,36 @@ class CorpusRun(BaseRun, PartRunner):
         self._attempt = 0
 
     def preflight(self) -> None:
-        """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
+        """Raise errors that need no worker to detect: no corpus, or a missing file or model."""
         self.corpus.preflight()
         self.models.preflight(WRITERS)
         self._quality.questions  # noqa: B018 - raises
 
     def expects_work(self) -> bool:
-        """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
+        """True if the list of corpus files differs from that of the last run; a quick check without a scan.
 
-        `preflight` has found them. What has changed, and whether anything has that is in the index, a scan tells.
+        `preflight` has found the files. Only a scan can tell if indexed content has changed.
         """
         return runs.saw_other_files(self.store, self.report.corpus_files)
 
     @property
     def labels(self) -> list[str]:
-        """The shards that the steps of shards are at."""
+        """The labels of the shards that the per-shard steps process now."""
         return [shard.label for shard in self.corpus.wave]
 
     @property
     def fingerprints(self) -> dict[str, Any]:
-        """The fingerprints of the models, as a manifest states them."""
+        """The fingerprints of the models, as in a manifest."""
         return self.models.fingerprints(self.opened_encoder.fingerprint, WRITERS)
 
     def counts(self, stage: str) -> Counter[str]:
-        """What the run's report counts of a stage."""
+        """The counts of a stage in the run's report."""
         return self.report.stage(stage).counts
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        """True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
 
     # Steps that no stage drives itself
@@ -102,7 +102,7 @@ class CorpusRun(BaseRun, PartRunner):
         spec = self._conversion()
         files = self.make(encoder.STAGE, [spec])[WHOLE].outputs if spec is not None else {}
         opening = self.choice.opening(files)
-        # A worker opens it, which has to do so anyway; this process never needs it.
+        # A worker opens the encoder, as it must anyway; this process never needs it.
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True)
         report = self.report.stage("encoder")
@@ -112,7 +112,7 @@ class CorpusRun(BaseRun, PartRunner):
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
     def _conversion(self) -> PartSpec | None:
-        """The part that is the converted model; None for a back-end that needs none."""
+        """The spec of the converted model; None for a back-end that needs no conversion."""
         model = self.choice.model
         if self.choice.backend != "openvino" or model is None:
             return None
@@ -120,7 +120,7 @@ class CorpusRun(BaseRun, PartRunner):
         return PartSpec(WHOLE, {}, settings)
 
     def scan(self) -> None:
-        """Read the corpus, and cut it into shards; raises what its gates and an approved plan refuse."""
+        """Read the corpus, and cut it into shards; raises if a gate or an approved plan refuses it."""
         self.corpus.read(self._poison(), again=self._attempt > 0)
         if self._approve is not None:
             self._approve(self)
@@ -131,11 +131,11 @@ class CorpusRun(BaseRun, PartRunner):
         self.make(ingest_part.STAGE, self.corpus.specs(self.corpus.wave))
         self.corpus.drop_spill()
 
-    # Documents that a stage cannot take
+    # Documents that a stage cannot process
 
     @cached_property
     def _makers(self) -> dict[str, str]:
-        """By stage, what a record of poison holds for: with other settings, code or libraries, it is tried again."""
+        """The scope of poison records, by stage; other settings, code or libraries make a document be tried again."""
         stages = {stage.name: stage for step in STEPS for stage in step.stages if stage.per_document}
         model = self.choice.model
         shaping = {
@@ -153,11 +153,11 @@ class CorpusRun(BaseRun, PartRunner):
         }
 
     def poison_scope(self, stage: str) -> str:
-        """What a record of poison at a stage holds for."""
+        """The scope of a stage's poison records."""
         return self._makers[stage]
 
     def _poison(self) -> list[poison.Poison]:
-        """What earlier runs, and this one, found that a stage cannot take."""
+        """The documents that a stage could not process, in earlier runs and this one."""
         if not self.store.list(poison_prefix()):
             return []
         return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]

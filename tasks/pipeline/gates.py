@@ -1,6 +1,6 @@
-"""The gates: whether a corpus, and the index made of it, may take the place of the version before.
+"""The gates: decide if a corpus and its index may replace the previous version.
 
-Pure decisions. Each returns why it refuses, or None; whoever asks raises, and says what was kept.
+Pure functions: each returns the reason for a refusal, or None; the caller raises.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tasks.pipeline.quality import Quality
 __all__ = ["FEW", "CorpusChange", "first_of", "refuse_quality", "refuse_size", "refuse_stand_ins"]
 
 FEW = 10
-"""So many rows or texts may fail whatever their share: a small corpus with a few bad ones is published."""
+"""The number of rows or texts that may fail whatever their share, so that a small corpus can be published."""
 
-_EXACT = 1e-9  # how far sums of the same recalls may differ
+_EXACT = 1e-9  # tolerance for rounding in sums of the same recalls
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusChange:
-    """The corpus against the version before it.
+    """The corpus compared with the previous version.
 
-    empty, unreadable: paths without a file, and files that cannot be read to their end. lost: documents of that version
-    which the corpus lacks; counted where a source is empty or unreadable, otherwise 0. refused_why: the reasons of the
-    refused rows, and an example.
+    empty, unreadable: paths without a file, and files that cannot be read to their end. lost: the number of that
+    version's documents that the corpus lacks; counted only if a source is empty or unreadable, otherwise 0.
+    refused_why: the reasons of the refused rows, and an example.
     """
 
     version: int
-    before: int | None  # its documents; None where it is damaged
+    before: int | None  # documents of that version; None if it is damaged
     now: int
     empty: Sequence[str] = ()
     unreadable: Sequence[str] = ()
@@ -41,7 +41,7 @@ class CorpusChange:
 
 
 def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
-    """Why a corpus has too few documents to follow a version; None where it may."""
+    """The reason why a corpus has too few documents to follow a version; None if it passes."""
     sources = []
     if change.empty:
         sources.append(f"no file of the corpus lies under {first_of(change.empty)} (a mount that is away looks so)")
@@ -68,9 +68,9 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
 
 
 def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str | None:
-    """Why a stage has too many stand-ins, `most` being the share it may have; None where it may be published.
+    """The reason why a stage has too many stand-ins, with `most` as their maximum share; None if it passes.
 
-    whole: whether these are all texts of the stage; few may fail of some, even where they are all of those.
+    whole: True if `found` covers all texts of the stage; otherwise a few may fail even if they are all that it covers.
     """
     many = found.stand_ins > most * found.texts + _EXACT
     if not many or (found.stand_ins <= FEW and not (whole and found.stand_ins == found.texts)):
@@ -83,7 +83,7 @@ def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str
 
 
 def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
-    """Why a candidate finds too little to be published; None where it may be."""
+    """The reason why a candidate's recall is too low to be published; None if it passes."""
     reasons = []
     compared = quality.compared
     if compared is not None:
@@ -111,5 +111,5 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first of some names, and how many others there are: `a.md and 2 others`."""
+    """The first of some names and the number of others: `a.md and 2 others`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other')}"

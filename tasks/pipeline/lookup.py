@@ -1,4 +1,4 @@
-"""Whether the parts of some shards are there, without making any."""
+"""A check that the parts of some shards exist, without making any."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["are_made"]
 
 
 class _NotThere(Exception):
-    """A part is still to be made."""
+    """Raised if a part does not exist yet."""
 
 
 class _Lookup(BaseRun):
-    """A run over some shards that finds parts, and ends where one is not there."""
+    """A run over some shards that finds parts, and stops at the first missing one."""
 
     makes_parts = False
 
@@ -42,7 +42,7 @@ class _Lookup(BaseRun):
         self.make(ingest_part.STAGE, self._build.corpus.specs(self._shards))
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find the parts; raises _NotThere for one that is to be made."""
+        """Find the parts; raises _NotThere if one does not exist."""
         found: dict[str, Receipt] = {}
         for spec in specs:
             receipt = self._build.find(stage, part_key(stage, spec.settings, spec.inputs))
@@ -53,7 +53,7 @@ class _Lookup(BaseRun):
         return self.parts[stage.name]
 
     def counts(self, stage: str) -> Counter[str]:
-        """Nothing is reported."""
+        """An empty counter: a lookup reports nothing."""
         return Counter()
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
@@ -63,12 +63,12 @@ class _Lookup(BaseRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Steps of shards have no layers."""
+        """False: per-shard steps have no layers."""
         return False
 
 
 def are_made(build: CorpusRun, shards: Sequence[Shard]) -> bool:
-    """Whether every part of some shards is there; makes nothing, counts nothing."""
+    """True if every part of some shards exists; makes nothing and counts nothing."""
     lookup = _Lookup(build, shards)
     try:
         for step in build.steps:

@@ -1,4 +1,4 @@
-"""What a build publishes of what its stages made: the artifacts by name, and the manifest of them.
+"""The manifest of a build and its artifacts.
 
 A stage declares which of its outputs are artifacts; the others are private: inputs of other stages and of the next
 run.
@@ -23,7 +23,7 @@ __all__ = ["manifest_of"]
 
 
 def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
-    """What the snapshot publishes; an artifact that the parent has is described as it was there."""
+    """The artifacts of the snapshot; an unchanged artifact reuses its description from the parent."""
     before = run.parent.manifest.artifacts if run.parent and run.parent.manifest else ()
     described = {artifact.name: artifact for artifact in before}
     for stage, parts in run.parts.items():
@@ -59,17 +59,17 @@ def _families(run: CorpusRun) -> dict[str, Published]:
 
 
 def _optional(configuration: Configuration) -> tuple[str, ...]:
-    """The counted tables of what was extracted and described, if it was."""
+    """The names of the counted tables of extraction and description, if these are on."""
     extracted = tuple(EXTRACTION) if configuration.extracts else ()
     return (*extracted, "described", "related") if configuration.describes else extracted
 
 
 def manifest_of(run: CorpusRun) -> Manifest:
-    """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
+    """The manifest of the parts: a function of corpus, settings, code and environment alone."""
     artifacts = list(_artifacts(run))
     lineage = Lineage(
         entries=tuple(
-            # A receipt names the shard that it was first made for.
+            # A receipt names the shard for which the part was first made.
             LineageEntry.of(receipt).model_copy(update={"shard": shard})
             for parts in run.parts.values()
             for shard, receipt in parts.items()

@@ -1,4 +1,4 @@
-"""The models of a run: what the settings name, or what the version before was made with."""
+"""The models of a run: those that the settings name, or those of the previous version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Models", "PublishedModels"]
 
 
 class Models:
-    """The models that the settings name, and what determines their output. Each prompt is read once."""
+    """The models that the settings name, and the values that determine their output. Each prompt is read once."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -35,7 +35,7 @@ class Models:
 
     @property
     def recogniser(self) -> str:
-        """What determines the output of the recogniser."""
+        """The fingerprint of the recogniser, which determines its output."""
         chosen, llm = self._configuration.recognise, self._configuration.llm
         if chosen.asks_llm:
             return LlmRecogniser(*self.prompt(llm_recogniser.TASK), llm.shaping()).fingerprint
@@ -43,14 +43,14 @@ class Models:
 
     @property
     def extractor(self) -> dict[str, Any]:
-        """What determines what is extracted from passages."""
+        """The values that determine the extraction from passages."""
         llm = self._configuration.llm
         if llm.backend == "extractive":
             return dict(extractive.FINGERPRINT)
         return extract_llm.extractor_of(self.prompt).fingerprint(llm)
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer as the settings bind it; raises ConfigurationError where its prompt cannot be read."""
+        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
         if writer.task not in self._writers:
             self._writers[writer.task] = self._bound(writer)
         return self._writers[writer.task]
@@ -60,13 +60,13 @@ class Models:
         return BoundWriter(asked, writer.fingerprint(self._configuration, asked))
 
     def prompt(self, task: str) -> Prompt:
-        """The prompt of a task; raises ConfigurationError where it cannot be read."""
+        """The prompt of a task; raises ConfigurationError if it cannot be read."""
         if task not in self._prompts:
             self._prompts[task] = prompt(task, self._configuration.llm.prompts)
         return self._prompts[task]
 
     def preflight(self, writers: Iterable[Writer]) -> None:
-        """Raise at once where a model or a prompt is not there."""
+        """Raise at once if a model or a prompt is missing."""
         self.choice  # noqa: B018 - raises
         self.recogniser  # noqa: B018 - raises
         if self._configuration.extracts:
@@ -75,7 +75,7 @@ class Models:
             self.writer(writer)
 
     def fingerprints(self, encoder: Mapping[str, Any], writers: Iterable[Writer]) -> dict[str, Any]:
-        """The fingerprints of all models, as a manifest states them. encoder: that of the opened encoder."""
+        """The fingerprints of all models, as in a manifest. encoder: the fingerprint of the opened encoder."""
         configuration = self._configuration
         named = {"name": configuration.recognise.published_name, "fingerprint": self.recogniser}
         found: dict[str, Any] = {"encoder": dict(encoder), "recogniser": named}
@@ -87,7 +87,7 @@ class Models:
 
 
 class PublishedModels(Models):
-    """The models that a version was made with: their fingerprints are those that its manifest states."""
+    """The models of a published version, with the fingerprints of its manifest."""
 
     def __init__(self, configuration: Configuration, manifest: Manifest) -> None:
         super().__init__(configuration)
@@ -95,17 +95,17 @@ class PublishedModels(Models):
 
     @cached_property
     def choice(self) -> EncoderChoice:
-        """The encoder, as far as stages ask before it is opened."""
+        """The encoder, with the properties that stages use before it is opened."""
         return _PublishedChoice(self._published["encoder"])
 
     @property
     def recogniser(self) -> str:
-        """What determined the output of the recogniser."""
+        """The published fingerprint of the recogniser."""
         return str(self._published["recogniser"]["fingerprint"])
 
     @property
     def extractor(self) -> dict[str, Any]:
-        """What determined what was extracted from passages."""
+        """The published fingerprint of the extractor."""
         return dict(self._published["extractor"])
 
     def _bound(self, writer: Writer) -> BoundWriter:
@@ -113,7 +113,7 @@ class PublishedModels(Models):
 
 
 class _PublishedChoice(EncoderChoice):
-    """The encoder of a snapshot, as far as stages ask before it is opened."""
+    """The encoder of a snapshot, with the properties that stages use before it is opened."""
 
     def __init__(self, fingerprint: Mapping[str, Any]) -> None:
         super().__init__(fingerprint["backend"], fingerprint["precision"], None)

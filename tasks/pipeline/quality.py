@@ -1,13 +1,12 @@
-"""Stage `quality`: which gold documents of the gate's questions a snapshot holds, and which of them a method finds.
+"""Stage `quality`: the gold documents of the gate's questions that a snapshot contains, and those that a method finds.
 
-A measurement is a part like any other, made from a manifest and the bytes of a question file by the code of this
-moment. So a version that was the candidate of an earlier run is not measured again, unless questions, methods, k or
-code have changed: then both sides of a comparison are measured alike. It is in no lineage, since it follows from the
-manifest.
+A measurement is a part like any other, made from a manifest and the bytes of a question file by the current code. So a
+version that an earlier run measured is not measured again, unless questions, methods, k or code have changed; then both
+sides of a comparison are measured alike. It is in no lineage, since it follows from the manifest.
 
-**Which gold documents count.** A snapshot's recall is of the gold documents that it holds; a question none of whose
-gold documents it holds is left out. Against the version before it, a snapshot is held to the gold documents that that
-version had: one that has gone is missed, unless documents were let go on purpose.
+**Gold documents that count.** A snapshot's recall is over the gold documents that it contains; questions without any
+are left out. The comparison with the previous version is over the gold documents of that version: a removed one counts
+as missed, unless documents were removed on purpose.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ __all__ = ["STAGE", "Comparison", "Measured", "Quality", "QualityGate", "Quality
 
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
 _Places = Annotated[tuple[_Some, ...], Field(strict=False)]
-"""For each question, places in its list of gold documents, ascending."""
+"""For each question, ascending indices into its list of gold documents."""
 
 
 class Measured(Record):
-    """What was found out about one snapshot; `found` is by method."""
+    """The measurement of one snapshot: the gold documents that it contains (`held`) and those `found`, by method."""
 
     held: _Places
     found: dict[str, _Places]
@@ -50,17 +49,17 @@ class Measured(Record):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Recall of a candidate and of the version before it, on the gold documents that count for both."""
+    """Recall of a candidate and of the previous version, on the same gold documents."""
 
     version: int
     questions: int
     before: Mapping[str, float]
     now: Mapping[str, float]
-    lost: int  # gold documents of some question that the version has and the candidate lacks
+    lost: int  # distinct gold documents that the version has and the candidate lacks
     lost_counts: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as the run's record keeps it."""
+        """The comparison as a JSON object, for the run's record."""
         return {
             "version": self.version,
             "questions": self.questions,
@@ -73,19 +72,19 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality of a candidate. `recall` is by method, empty where no question has a gold document in the corpus."""
+    """The quality of a candidate. `recall` is by method, and empty if the corpus has no gold document."""
 
     manifest: str
     k: int
     questions: int
     unanswerable: int  # questions that were left out
-    missing: int  # gold documents of some question that the candidate lacks
+    missing: int  # distinct gold documents that the candidate lacks
     recall: Mapping[str, float]
     compared: Comparison | None = None
 
     @classmethod
     def of(cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int) -> Self:
-        """The quality of the snapshot of a manifest, which no other is held against."""
+        """The quality of a manifest's snapshot, without a comparison."""
         return cls(
             manifest=manifest,
             k=k,
@@ -96,7 +95,7 @@ class Quality:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The quality as the run's record and `build --json` tell it."""
+        """The quality as a JSON object, for the run's record and `build --json`."""
         return {
             "manifest": self.manifest,
             "k": self.k,
@@ -110,7 +109,7 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class QualitySettings(Settings):
-    """What a measurement depends on beside the snapshot and the questions; the code, since retrieval is code."""
+    """The inputs of a measurement other than snapshot and questions. code: its digest, since retrieval is code."""
 
     methods: Sequence[str]
     k: int
@@ -120,7 +119,7 @@ class QualitySettings(Settings):
 def compare(
     candidate: Measured, before: Measured, questions: Sequence[Question], version: int, *, lost_counts: bool
 ) -> Comparison:
-    """Hold a candidate against the version before it, in the methods that both have."""
+    """Compare a candidate with the previous version, on the methods that both have."""
     counted = before.held
     if not lost_counts:
         counted = tuple(tuple(sorted({*had} & {*has})) for had, has in zip(before.held, candidate.held, strict=True))
@@ -136,7 +135,7 @@ def compare(
 
 
 def _held(measured: Measured, questions: Sequence[Question]) -> set[str]:
-    """The gold documents that a snapshot holds."""
+    """The gold documents that a snapshot contains."""
     return {one.gold_ids[place] for one, held in zip(questions, measured.held, strict=True) for place in held}
 
 
@@ -154,14 +153,14 @@ def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> 
 
 
 class QualityGate:
-    """Measures a candidate on the questions that the settings name, and the version before it."""
+    """Measures a candidate and the previous version on the questions that the settings name."""
 
     def __init__(self, settings: GateSettings) -> None:
         self._settings = settings
 
     @cached_property
     def questions(self) -> bytes | None:
-        """The question file as it was when it was first read; raises BadInput where it cannot be used."""
+        """The bytes of the question file, read once; raises BadInput if it cannot be used."""
         path = self._settings.questions
         if path is None:
             return None
@@ -175,9 +174,9 @@ class QualityGate:
     def measure(
         self, run: Measuring, candidate: Manifest, forgotten: Forgotten, *, lost_counts: bool
     ) -> Quality | None:
-        """The quality of a candidate; None where nothing is asked, or the index is empty and finds nothing.
+        """The quality of a candidate; None without a question file, or if the index is empty.
 
-        lost_counts: whether a gold document that the parent has and the candidate lacks counts as missed.
+        lost_counts: True to count a gold document that the parent has and the candidate lacks as missed.
         """
         if self.questions is None or not candidate.corpus.documents:
             return None
@@ -194,7 +193,7 @@ class QualityGate:
         return replace(quality, compared=compare(measured, before, asked, run.parent.version, lost_counts=lost_counts))
 
     def _measured(self, run: Measuring, manifest: str, methods: Sequence[str]) -> Measured:
-        """What the questions find in the snapshot of a manifest; made once, like any part."""
+        """The measurement of a manifest's snapshot; made once, like any part."""
         assert self.questions is not None  # noqa: S101 - or nothing would be measured
         inputs = {"manifest": manifest, "questions": run.store.put_blob(self.questions)}
         settings = QualitySettings(methods=sorted(methods), k=self._settings.k, code=code_digest())
@@ -203,7 +202,7 @@ class QualityGate:
         return Measured.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
 
     def _measured_parent(self, run: Measuring) -> Measured | None:
-        """The same of the parent; None where there is none, or it cannot be read."""
+        """The measurement of the parent; None if there is no parent or it cannot be read."""
         parent = run.parent
         if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
             return None
@@ -216,7 +215,7 @@ class QualityGate:
 
 
 class Measuring(Protocol):
-    """What measuring needs of a run."""
+    """The interface of a run that a measurement needs."""
 
     store: Store
     parent: Parent | None

@@ -1,1 +1,1 @@
-"""What knows texts and nothing of the pipeline: sentences and markup."""
+"""Functions on texts that are independent of the pipeline: sentences and markup."""

@@ -1,11 +1,11 @@
-"""The words that a reader of Markdown or HTML sees, and where in the document each of them stands.
+"""The words that a reader of Markdown or HTML sees, and the place of each in the document.
 
 Blocks are markdown-it-py's (CommonMark with tables), whose tokens know their lines. Within a block one pass over the
-text takes away what is not read: targets of links, tags, comments, marks of emphasis, backslashes of escapes; entities
-are decoded. Every step is linear in the length of the text, whatever it holds: markdown-it's own rules for what stands
-within a block are not, and know no offsets.
+text removes the invisible parts: targets of links, tags, comments, marks of emphasis, backslashes of escapes; entities
+are decoded. Every step is linear in the length of the text, whatever it contains: markdown-it's own inline rules
+are not, and have no offsets.
 
-What cannot be placed is not guessed: such a document is read as it is.
+If a block cannot be placed, its place is not guessed: the document is read unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Offsets = NDArray[np.int32]
 Places = NDArray[np.int64]
 
 _CODE = 400
-"""Characters up to which lines of code share a block, as in plain text."""
+"""The maximum number of characters of code lines that share a block, as in plain text."""
 _CELL = " | "
 
 _LINES = re.compile(r"\r\n|\n|\r")
@@ -80,11 +80,11 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True)
 class Visible:
-    """A document's plain text, its blocks in order, and where it stands in the original.
+    """A document's plain text, its blocks in order, and its mapping to the original.
 
-    Run i is `text[starts[i] : starts[i + 1]]` and stands at `origins[i]`, a character for a character. `ends[i]` is
-    where its source ends: later than its last character where an entity was decoded. Origins ascend; those of the
-    blank space between blocks are those of what follows, and an empty run stands at the end. `outer[i]` are the bounds
+    Run i is `text[starts[i] : starts[i + 1]]` and maps to `origins[i]`, character by character. `ends[i]` is the end of
+    its source: later than its last character where an entity was decoded. Origins ascend; blank space between blocks
+    has the origin of the following text, and the last run is empty. `outer[i]` are the bounds
     of block i in the original, with its markup. targets: those of links, by place in the plain text.
     """
 
@@ -98,13 +98,13 @@ class Visible:
     targets: list[tuple[int, str]]
 
     def originals(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Where spans of the plain text, none of them empty, begin and end in the original."""
+        """The bounds in the original of non-empty spans of the plain text."""
         places = np.array(spans, np.int64).reshape(-1, 2)
         starts, ends = original_places(places[:, 0], places[:, 1], self.starts, self.origins, self.ends)
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
     def bounds(self, start: int, end: int) -> tuple[int, int]:
-        """Where a span begins and ends in the original, with the markup around the blocks that it begins or ends."""
+        """The bounds of a span in the original, with the markup around the blocks that it begins or ends."""
         ((low, high),) = self.originals([(start, end)])
         first = bisect.bisect_right(self.blocks, start, key=lambda block: block.start) - 1
         last = bisect.bisect_left(self.blocks, end, key=lambda block: block.end)
@@ -118,7 +118,7 @@ class Visible:
 def original_places(
     starts: Places, ends: Places, runs: NDArray[Any], origins: NDArray[Any], run_ends: NDArray[Any]
 ) -> tuple[Places, Places]:
-    """Where spans of a plain text, none of them empty, begin and end in the original; see `Visible` for its runs."""
+    """The bounds in the original of non-empty spans of a plain text; see `Visible` for its runs."""
     at = np.searchsorted(runs, starts, side="right") - 1
     last = np.searchsorted(runs, ends - 1, side="right") - 1
     after = runs[np.minimum(last + 1, len(runs) - 1)]
@@ -141,7 +141,7 @@ class _Break(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Some plain text. origin: in the document; source: how many characters it is made of."""
+    """A piece of plain text. origin: its offset in the document; source: the number of source characters."""
 
     text: str
     origin: int
@@ -149,11 +149,11 @@ class _Piece(NamedTuple):
 
 
 class _Misplaced(ValueError):
-    """A block is not found where the parser says that it stands."""
+    """A block is not where the parser reports it."""
 
 
 def visible(text: str, markup: Markup) -> Visible | None:
-    """What a reader sees of a document; None where that is all of it, for which nothing has to be told apart."""
+    """The visible text of a document; None where the document is read unchanged."""
     if markup == "none" or not text:
         return None
     plain = _PlainText(text)
@@ -168,7 +168,7 @@ def visible(text: str, markup: Markup) -> Visible | None:
 
 
 class _Lines:
-    """Some lines of a document as one text, without what stands before them (of quotes and lists)."""
+    """Some lines of a document as one text, without the markers of quotes and lists before them."""
 
     def __init__(self, document: str, spans: Sequence[tuple[int, int]]) -> None:
         self.text = "\n".join(document[start:end] for start, end in spans)
@@ -177,12 +177,12 @@ class _Lines:
         self._starts = [0, *np.cumsum(lengths[:-1]).tolist()] if len(spans) > 1 else [0]
 
     def place(self, at: int) -> int:
-        """Where a character stands in the document."""
+        """The offset of a character in the document."""
         line = bisect.bisect_right(self._starts, at) - 1
         return self._places[line] + at - self._starts[line]
 
     def pieces(self, start: int, end: int) -> Iterator[_Piece]:
-        """A range, line by line."""
+        """The pieces of a range, line by line."""
         if len(self._starts) == 1:
             yield _Piece(self.text[start:end], self._places[0] + start, end - start)
             return
@@ -194,7 +194,7 @@ class _Lines:
 
 
 class _PlainText:
-    """The plain text so far."""
+    """The plain text under construction."""
 
     def __init__(self, document: str) -> None:
         self.document = document
@@ -226,7 +226,7 @@ class _PlainText:
         is_prose: bool = True,
         targets: Iterable[str] = (),
     ) -> bool:
-        """Add a block; False where there is nothing to read in it."""
+        """Add a block; returns False if it has no visible text."""
         kept = _stripped(list(pieces))
         if not kept:
             if self._blocks:
@@ -252,11 +252,11 @@ class _PlainText:
         self._length += len(piece.text)
 
     def prose(self, lines: _Lines, outer: tuple[int, int], strength: int, references: Mapping[str, object]) -> None:
-        """A paragraph of Markdown; tags in it may part it."""
+        """Add a paragraph of Markdown; tags in it may split it."""
         self._parted(lines, _inline(lines.text, references), outer, strength)
 
     def html(self, lines: _Lines, outer: tuple[int, int], strength: int) -> None:
-        """A block of HTML."""
+        """Add a block of HTML."""
         self._parted(lines, _tagged(lines.text), outer, strength)
 
     def _parted(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
@@ -280,7 +280,7 @@ class _PlainText:
             begins = max(begins, ends.strength)
 
     def row(self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: object) -> None:
-        """A row of a table, its cells apart. cells: their places in the document."""
+        """Add a row of a table, with its cells separated. cells: their bounds in the document."""
         pieces: list[_Piece] = []
         targets: list[str] = []
         for start, end in cells:
@@ -294,7 +294,7 @@ class _PlainText:
         self.block(pieces, outer, strength, is_prose=False, targets=targets)
 
     def code(self, spans: Sequence[tuple[int, int]], outer: tuple[int, int]) -> None:
-        """Lines of code, some of them to a block."""
+        """Add lines of code, several to a block."""
         strength, first = PARAGRAPH, 0
         while first < len(spans):
             last, size = first + 1, spans[first][1] - spans[first][0]
@@ -326,7 +326,7 @@ def _stripped(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iterator[_Piece]:
-    """A range of some lines with its edits, which are in order."""
+    """The pieces of a range of lines after its edits, which are sorted."""
     at = start
     for edit in edits:
         if edit.start < at:
@@ -354,14 +354,14 @@ class _Read:
 
 
 class _Emphasis:
-    """Marks of emphasis that may begin some, by character, and which of them others end."""
+    """Matches the marks of emphasis: keeps the open ones by character, and removes pairs."""
 
     def __init__(self, text: str, edits: list[_Edit]) -> None:
         self._text, self._edits = text, edits
         self._open: dict[str, list[tuple[int, int]]] = {"*": [], "_": []}
 
     def run(self, at: int) -> int:
-        """Take a run of marks; returns where it ends."""
+        """Take a run of marks; returns its end."""
         text, mark = self._text, self._text[at]
         end = at + 1
         while text.startswith(mark, end):
@@ -388,13 +388,13 @@ class _Emphasis:
 
 
 def _inline(text: str, references: Mapping[str, object]) -> _Read:
-    """What is not read in a paragraph of Markdown. references: the labels that are defined, folded."""
+    """The invisible parts of a paragraph of Markdown. references: the defined labels, folded."""
     read = _Read()
     edits = read.edits
     tags = _Tags(text, read)
     emphasis = _Emphasis(text, edits)
-    brackets: list[tuple[int, int]] = []  # openers of links and images, and where what they show begins
-    linked = -1  # no link holds another: openers before this one open none
+    brackets: list[tuple[int, int]] = []  # openers of links and images, and the start of the shown text
+    linked = -1  # links do not nest: openers before this place open no link
     ticks: dict[int, list[int]] | None = None
     at = 0
     while found := _SPECIAL.search(text, at):
@@ -453,7 +453,7 @@ def _inline(text: str, references: Mapping[str, object]) -> _Read:
 
 
 def _link_end(text: str, at: int, shown: int, references: Mapping[str, object]) -> tuple[int, str]:
-    """Where a link ends whose text ended before `at`, and its target; (0, "") if it is none."""
+    """The end and the target of a link whose text ended before `at`; (0, "") if it is not a link."""
     if text.startswith("(", at):
         target = _TARGET.match(text, at)
         if target is not None:
@@ -468,7 +468,7 @@ def _link_end(text: str, at: int, shown: int, references: Mapping[str, object]) 
 
 
 def _folded(label: str) -> str:
-    """A label as markdown-it keys references."""
+    """A label normalised like markdown-it's reference keys."""
     return " ".join(label.split()).lower().upper()
 
 
@@ -491,7 +491,7 @@ def _entity(text: str, at: int, edits: list[_Edit]) -> int:
 
 
 class _Tags:
-    """The tags and comments of a text; what no comment or element ends, to the end of the text, is looked for once."""
+    """The tags and comments of a text; a missing end marker is searched for only once."""
 
     def __init__(self, text: str, read: _Read) -> None:
         self._text, self._read = text, read
@@ -500,7 +500,7 @@ class _Tags:
         self._in_row = False
 
     def take(self, at: int) -> int:
-        """Take what begins at `<`; returns where it ends, 0 if it is no tag."""
+        """Take the tag or comment at `<`; returns its end, 0 if there is none."""
         text, edits = self._text, self._read.edits
         for opening, closing in (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"), ("<!", ">")):
             if text.startswith(opening, at):
@@ -528,7 +528,7 @@ class _Tags:
         return end
 
     def _find(self, what: str, at: int) -> int:
-        """Where the next `what` ends, 0 if there is none."""
+        """The end of the next `what`, 0 if there is none."""
         if what in self._endless:
             return 0
         if what.startswith("</"):
@@ -544,7 +544,7 @@ class _Tags:
 
 
 def _tagged(text: str) -> _Read:
-    """What is not read in HTML."""
+    """The invisible parts of HTML."""
     read = _Read()
     tags = _Tags(text, read)
     at = 0
@@ -630,7 +630,7 @@ def _block(
 
 
 def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int]:
-    """Where the content of a line stands in it: at its end, after what marks quotes and items."""
+    """The bounds of a line's content in the document: at the line's end, after the markers of quotes and items."""
     said = content.strip()
     line = document[start:end].rstrip()
     if "\0" in line:
@@ -660,7 +660,7 @@ def _row(plain: _PlainText, lines: Sequence[tuple[int, int]], number: int, refer
     plain.row(found, (start, end), _strength(plain.document, lines, number), references)
 
 
-# What a document is written in.
+# The markup of a document.
 
 _SUFFIXES = (".md", ".markdown", ".mdx")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
@@ -674,7 +674,7 @@ _IS_PAGE = re.compile(r"\s*(?:<\?xml[^<>]{0,200}>\s*)?(?:<!doctype html|<html[\s
 
 
 def markup_of(setting: str, identity: str, source: str | None, text: str) -> Markup:
-    """What a document is written in, by the configuration, else by its kind, else by its text."""
+    """The markup of a document, by the configuration, else by its file name, else by its text."""
     if setting != "auto":
         return setting  # type: ignore[return-value]
     if (source or identity).lower().endswith(_SUFFIXES) or identity.lower().endswith(_SUFFIXES):
@@ -690,7 +690,7 @@ def link_words(target: str) -> str:
 
 
 def guess(text: str) -> Markup:
-    """What a text is written in, on the safe side: Markdown or HTML only where several marks say so."""
+    """The markup of a text, guessed conservatively: Markdown or HTML only on several marks."""
     if _IS_PAGE.match(text):
         return "html"
     links, fences, tables = (_several(pattern, text) for pattern in (_IS_LINK, _IS_FENCE, _IS_TABLE))
@@ -705,6 +705,6 @@ def guess(text: str) -> Markup:
 
 
 def _several(pattern: re.Pattern[str], text: str) -> int:
-    """How often a pattern is in a text, 2 at most."""
+    """The number of matches of a pattern in a text, 2 at most."""
     found = pattern.finditer(text)
     return sum(1 for _ in zip(range(2), found, strict=False))

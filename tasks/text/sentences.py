@@ -1,6 +1,6 @@
-"""Where sentences begin and end: Markdown's blocks by line, then sentences within a paragraph.
+"""The bounds of sentences: Markdown's blocks by line, then sentences within a paragraph.
 
-The prose is cut by sentencex (Wikimedia; rules and abbreviations for some 240 languages), wrapped here alone. Lines
+The prose is cut by sentencex (Wikimedia; rules and abbreviations for some 240 languages), wrapped only here. Lines
 come first: a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of
 code are never cut. Spans cover every character that is not white space, in order, and do not overlap.
 """
@@ -16,15 +16,15 @@ import sentencex
 __all__ = ["HEADING", "ITEM", "PARAGRAPH", "SENTENCE", "Block", "Segment", "segments", "sentence_spans", "trimmed"]
 
 HEADING = 4
-"""The break before a heading of the sixth level; each level above it counts one more."""
+"""The strength of the break before a heading of level 6; each higher level adds one."""
 PARAGRAPH = 2
 ITEM = 1
 SENTENCE = 0
 
 _WINDOW = 4096
-"""Characters that sentencex sees at once: its time grows with the square of a text beyond ASCII (1 MB: minutes)."""
+"""Characters per call of sentencex: its time is quadratic in the length of non-ASCII text (1 MB: minutes)."""
 _CODE = 400
-"""Characters up to which lines of code share a segment."""
+"""The maximum number of characters of code lines that share a segment."""
 
 _LINE = re.compile(r"[^\n]*\n?")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
@@ -35,8 +35,8 @@ _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# What sentencex cuts and should not: an abbreviation that a number completes ("vol. 3"), the marker of an item
-# ("A. First"), and a sentence that goes on with a small letter ("Who? was released"), unless all are written so.
+# Wrong cuts by sentencex: an abbreviation before a number ("vol. 3"), the marker of an item ("A. First"), and a
+# sentence that continues with a lower-case letter ("Who? was released"), unless sentences begin with those.
 _NUMBERED = re.compile(r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|arts?|eqs?|ca?|approx|ed|pt|op)\.\s*$", re.I)
 _MARKER = re.compile(r"\W*(?:[A-Za-z]|\d{1,3})[.)]\s*$")
 _LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]+(?=[\s,;:])")
@@ -57,7 +57,7 @@ def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
 
 
 def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = None) -> list[Segment]:
-    """A text's sentences with the strength of the break before each. blocks: the text's, where they are known."""
+    """A text's sentences with the strength of the break before each. blocks: the text's blocks, where known."""
     if blocks is None and "\n" not in text:
         return [*_prose(text, 0, len(text), PARAGRAPH, language)]
     found: list[Segment] = []
@@ -70,7 +70,7 @@ def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = N
 
 
 class Block(NamedTuple):
-    """A heading, a paragraph, an item, a row or some lines of code: no sentence goes across its bounds."""
+    """A heading, a paragraph, an item, a row or some lines of code: no sentence crosses its bounds."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class Block(NamedTuple):
 
 def _blocks(text: str) -> Iterator[Block]:
     """Markdown's blocks, as far as they decide where a sentence may end."""
-    start = end = 0  # the block that is being gathered
+    start = end = 0  # the current block
     strength = PARAGRAPH
     is_prose = True
     in_list = False
@@ -148,7 +148,7 @@ def _blocks(text: str) -> Iterator[Block]:
 
 
 def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
-    """The segment without white space around it; nothing where there is nothing else."""
+    """Yield the segment without white space around it; nothing if it is blank."""
     content = text[start:end]
     kept = content.strip()
     if kept:
@@ -160,7 +160,7 @@ def _prose(text: str, start: int, end: int, strength: int, language: str) -> Ite
     """The sentences of a paragraph, in windows that overlap by the sentence that a window's end may have cut."""
     while start < end:
         limit = min(end, start + _WINDOW)
-        if limit < end:  # not inside a word, if that can be helped
+        if limit < end:  # not inside a word, if possible
             space = max(text.rfind(" ", start + 1, limit), text.rfind("\n", start + 1, limit))
             limit = space + 1 if space > 0 else limit
         bounds = _sentences(text[start:limit], language)
@@ -187,7 +187,7 @@ def _sentences(text: str, language: str) -> list[tuple[int, int]]:
 
 
 def _joined(text: str, before: tuple[int, int], at: int) -> bool:
-    """Whether what begins at an offset continues the sentence before it."""
+    """True if the text at an offset continues the sentence before it."""
     if text[at].isdigit():
         return _NUMBERED.search(text[max(before[0], at - 12) : at]) is not None
     if before[1] - before[0] < 6 and _MARKER.match(text[before[0] : at]):

@@ -33,6 +33,14 @@ def prefect_server() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def prefect_environment(prefect_server: None) -> dict[str, str]:
+    """The environment in which a command uses the tests' Prefect server instead of starting its own."""
+    from prefect.settings import PREFECT_API_URL
+
+    return {"PREFECT_API_URL": PREFECT_API_URL.value()}
+
+
 @pytest.fixture
 def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key that the endpoint of the tests is asked with."""

@@ -368,13 +368,13 @@ def test_the_command_passes_on_how_waves_are_cut_and_published(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
-    expected: Expected, tmp_path: Path, number: int
+    expected: Expected, prefect_environment: dict[str, str], tmp_path: Path, number: int
 ) -> None:
     """Of a terminal that closes, and of a kill, the run learns nothing: the next one takes over what it held."""
     told_of = number in (signal.SIGTERM, signal.SIGINT)
     chosen = settings(tmp_path / "store", expected.corpus, run={"wave_shards": 2, "workers": 2})
     argv = ["backfill", "-c", write_settings(tmp_path / "indexmill.yaml", chosen), "--json"]
-    with command(tmp_path, *argv) as ended:
+    with command(tmp_path, *argv, environment=prefect_environment) as ended:
         ended.wait_for("wave 2 of")
         ended.signal(number, everywhere=number == signal.SIGINT)
         assert ended.wait(60) == (130 if told_of else -number), ended.err
@@ -385,7 +385,7 @@ def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
     if told_of:
         assert ended.lines[-1] == "interrupted\n"
     kept = complete_parts(tmp_path / "store")
-    with command(tmp_path, *argv) as going_on:
+    with command(tmp_path, *argv, environment=prefect_environment) as going_on:
         assert going_on.wait() == 0, going_on.err
         assert going_on.left_behind() == {}
     assert re.search(r"^(waves 1-\d of 7 were|wave 1 of 7 was) done$", going_on.err, re.MULTILINE)

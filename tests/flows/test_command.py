@@ -194,13 +194,16 @@ def dask_setup(scheduler):
     interrupted(built, tmp_path, lambda running: running.wait_for("interrupted:"), preload)
 
 
-def test_modules_in_the_current_folder_are_not_taken_for_our_own(built: Built, tmp_path: Path) -> None:
+def test_modules_in_the_current_folder_are_not_taken_for_our_own(
+    built: Built, prefect_environment: dict[str, str], tmp_path: Path
+) -> None:
     for name in ("tasks", "flows", "storage"):
         folder = tmp_path / "cwd" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text("raise SystemError('of another project')\n", encoding="utf-8")
-    configuration = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", built.corpus))
-    with command(tmp_path, "build", "-c", configuration, "--json") as run:
+    chosen = settings(tmp_path / "store", built.corpus, run={"workers": 1})
+    argv = ["build", "-c", write_settings(tmp_path / "i.yaml", chosen), "--json"]
+    with command(tmp_path, *argv, environment=prefect_environment) as run:
         assert run.wait() == 0, run.err
     assert run.json()["manifest"] == json.loads(built.out)["manifest"]
 

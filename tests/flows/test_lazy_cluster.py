@@ -78,12 +78,15 @@ def test_other_settings_start_workers_though_no_file_has_changed(chosen: dict[st
     assert (outcome.published, outcome.manifest) == (True, children.build(fresh).manifest)
 
 
-def test_sigterm_ends_a_refresh_and_its_workers(built: Built, tmp_path: Path) -> None:
+def test_sigterm_ends_a_refresh_and_its_workers(
+    built: Built, prefect_environment: dict[str, str], tmp_path: Path
+) -> None:
     rows = documents(24, words=110)
     rows["doc-0007"] = (rows["doc-0007"][0], "Falk Orso left Quillon. Nobody saw it.")
     shutil.copytree(built.store, tmp_path / "store")
     chosen = children.settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", rows))
-    with command(tmp_path, "build", "-c", write_settings(tmp_path / "i.yaml", chosen), "--json") as stopped:
+    argv = ["build", "-c", write_settings(tmp_path / "i.yaml", chosen), "--json"]
+    with command(tmp_path, *argv, environment=prefect_environment) as stopped:
         stopped.wait_for("ingest:")
         stopped.signal(signal.SIGTERM)
         assert stopped.wait(60) == 130, stopped.err

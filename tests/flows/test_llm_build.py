@@ -43,7 +43,6 @@ FEW, MANY = 60, 1050
 """Documents of one passage each: 33 and 565 summaries."""
 
 WORKERS, CONCURRENCY = 2, 4
-KEY = {"CANARY_KEY": CANARY}
 
 
 @pytest.fixture(autouse=True)
@@ -64,22 +63,28 @@ def build_on(client: Client, plain: dict[str, Any]) -> Outcome:
     return run_build(Configuration.model_validate(plain), DaskExecutor(client), Build.run, progress=Silent())
 
 
+@pytest.fixture
+def environment(prefect_environment: dict[str, str]) -> dict[str, str]:
+    """That of the command."""
+    return {**prefect_environment, "CANARY_KEY": CANARY}
+
+
 def expected(quick: Path, rows: Documents) -> Outcome:
     """What a build makes that meets no fault."""
     with LlmServer() as server:
         return build(chosen(quick / "calm", server, rows))
 
 
-def commanded(folder: Path, plain: dict[str, Any], *words: object, environment: Mapping[str, str] = KEY) -> Any:
+def commanded(folder: Path, plain: dict[str, Any], environment: Mapping[str, str]) -> Any:
     """A running build with `--json --debug`."""
     folder.mkdir(exist_ok=True)
     file = write_settings(folder / "indexmill.yaml", plain)
-    return command(folder, "build", "-c", file, "--json", "--debug", *words, environment=environment)
+    return command(folder, "build", "-c", file, "--json", "--debug", environment=environment)
 
 
-def whole(folder: Path, plain: dict[str, Any], *words: object, code: int = 0, **more: Any) -> Command:
+def whole(folder: Path, plain: dict[str, Any], environment: Mapping[str, str], code: int = 0) -> Command:
     """A build that has come to its end."""
-    with commanded(folder, plain, *words, **more) as run:
+    with commanded(folder, plain, environment) as run:
         assert run.wait() == code, run.err
         assert run.left_behind() == {}
     return run  # type: ignore[no-any-return]
@@ -117,14 +122,16 @@ def accounted(server: LlmServer, told: Mapping[str, Any], nodes: int) -> None:
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(quick: Path, count: int) -> None:
+def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(
+    quick: Path, environment: dict[str, str], count: int
+) -> None:
     rows = documents(count, words=12)
     calm = expected(quick, rows)
     kinds = sorted(KINDS - LASTING - WITHHELD)
     faults = Faults(rates=dict.fromkeys(kinds, 0.9 / len(kinds)), seed=7, hang_seconds=5.0)
     with LlmServer(faults=faults, seconds=0.1) as server:
         plain = chosen(quick / "site" / "store", server, rows, timeout_seconds=3.0, budget={"tokens": 10**7})
-        run = whole(quick / "site", plain)
+        run = whole(quick / "site", plain, environment)
         told = run.json()
         assert told["manifest"] == calm.manifest
         assert server.most_in_flight > CONCURRENCY  # on both workers
@@ -132,10 +139,10 @@ def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(quick: Pat
         accounted(server, counts(plain), calm.llm_calls)
         assert {received.headers["authorization"] for received in server.chats} == {f"Bearer {CANARY}"}
         came = len(server.chats)
-        again = whole(quick / "site", plain, "--cold")
-        assert (again.json()["manifest"], again.json()["llm_ledger"]) == (calm.manifest, calm.llm_calls)
+        again = build(plain, cold=True)
+        assert (again.manifest, again.llm_ledger) == (calm.manifest, calm.llm_calls)
         assert len(server.chats) == came
-    hides(quick, run, again)
+    hides(quick, run)
 
 
 def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Path) -> None:
@@ -157,12 +164,12 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_ten_minutes_that_the_endpoint_asks_for_are_waited(quick: Path) -> None:
+def test_ten_minutes_that_the_endpoint_asks_for_are_waited(quick: Path, environment: dict[str, str]) -> None:
     rows = documents(FEW, words=12)
     calm = expected(quick, rows)
     with LlmServer(faults=Faults({11: "429-600"})) as server:
         plain = chosen(quick / "site" / "store", server, rows)
-        with commanded(quick / "site", plain) as run:
+        with commanded(quick / "site", plain, environment) as run:
             assert run.wait(900) == 0, run.err
         assert run.json()["manifest"] == calm.manifest
         at = sorted(received.at - server.chats[10].at for received in server.chats)
@@ -171,11 +178,11 @@ def test_ten_minutes_that_the_endpoint_asks_for_are_waited(quick: Path) -> None:
     assert server.billed.calls == calm.llm_calls
 
 
-def test_a_signal_ends_a_run_whose_endpoint_is_paused(quick: Path) -> None:
+def test_a_signal_ends_a_run_whose_endpoint_is_paused(quick: Path, environment: dict[str, str]) -> None:
     rows = documents(FEW, words=12)
     with LlmServer(faults=Faults({11: "429-600"})) as server:
         plain = chosen(quick / "site" / "store", server, rows)
-        with commanded(quick / "site", plain) as run:
+        with commanded(quick / "site", plain, environment) as run:
             until(lambda: server.faulted["429-600"] and not server.in_flight)
             time.sleep(0.5)
             began = time.monotonic()
@@ -201,7 +208,9 @@ def until(true: Any, seconds: float = 120.0) -> None:
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_a_killed_run_pays_again_for_what_was_in_flight_alone(quick: Path, count: int) -> None:
+def test_a_killed_run_pays_again_for_what_was_in_flight_alone(
+    quick: Path, environment: dict[str, str], count: int
+) -> None:
     rows = documents(count, words=12)
     calm = expected(quick, rows)
     killed = threading.Event()
@@ -214,7 +223,7 @@ def test_a_killed_run_pays_again_for_what_was_in_flight_alone(quick: Path, count
 
     with LlmServer(answer, seconds=0.01) as server:
         plain = chosen(quick / "site" / "store", server, rows)
-        with commanded(quick / "site", plain) as run:
+        with commanded(quick / "site", plain, environment) as run:
             until(lambda: server.billed.calls >= calm.llm_calls // 4 and server.in_flight)
             time.sleep(1)  # what can be asked is, and what was answered is kept; a call has 20 seconds
             run.signal(signal.SIGKILL, everywhere=True)
@@ -227,16 +236,16 @@ def test_a_killed_run_pays_again_for_what_was_in_flight_alone(quick: Path, count
         killed.set()
         until(lambda: not server.in_flight)
         assert server.billed.calls - kept == flying
-        second = whole(quick / "site", plain)
+        second = whole(quick / "site", plain, environment)
         assert second.json()["manifest"] == calm.manifest
         assert server.billed.calls - calm.llm_calls == flying
         assert sorted(server.billed.by_prompt.values())[-flying:] == [2] * flying
-        third = whole(quick / "site", plain)
-        assert (third.json()["published"], third.json()["llm_calls"]) == (False, 0)
+        third = build(plain)
+        assert (third.published, third.llm_calls) == (False, 0)
         assert len(server.chats) == calm.llm_calls + flying
     states = [one.state for one in runs.list_runs(open_store(plain["store"]))]
     assert states == ["killed", "published", "unchanged"]
-    hides(quick, run, second, third)
+    hides(quick, run, second)
 
 
 # One quota
@@ -260,7 +269,9 @@ def kept_to(at: list[float], per_minute: int, slack: float) -> bool:
 @pytest.mark.parametrize(
     ("count", "per_minute"), [(FEW, 240), pytest.param(300, 90, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-def test_two_workers_ask_no_faster_than_the_one_limit(quick: Path, count: int, per_minute: int) -> None:
+def test_two_workers_ask_no_faster_than_the_one_limit(
+    quick: Path, environment: dict[str, str], count: int, per_minute: int
+) -> None:
     rows = documents(count, words=12)
     faults = Faults(rates=dict.fromkeys(("500", "429-seconds", "truncated"), 0.1))
     seconds = 0.5 if count == FEW else 4.0  # more calls are under way than one worker may have
@@ -271,7 +282,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(quick: Path, count: int, p
             with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
                 build_on(client, plain)
         else:
-            whole(quick / "site", plain)
+            whole(quick / "site", plain, environment)
         assert server.most_in_flight > CONCURRENCY  # on both workers
         at = sorted(received.at for received in server.chats)
     assert kept_to(at, per_minute, slack=3.0)  # a worker of a busy machine sends late what it was granted
@@ -283,7 +294,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(quick: Path, count: int, p
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_nights_at_a_budget_come_to_the_same_whatever_goes_wrong(quick: Path) -> None:
+def test_nights_at_a_budget_come_to_the_same_whatever_goes_wrong(quick: Path, environment: dict[str, str]) -> None:
     rows = documents(MANY, words=12)
     calm = expected(quick, rows)
     rates = dict.fromkeys(("429-seconds", "500", "drop-billed", "truncated", "not-json", "drop"), 0.04)
@@ -293,7 +304,7 @@ def test_nights_at_a_budget_come_to_the_same_whatever_goes_wrong(quick: Path) ->
         nights = 0
         while True:
             before = server.billed.tokens
-            with commanded(quick / "site", plain) as run:
+            with commanded(quick / "site", plain, environment) as run:
                 code = run.wait()
             nights += 1
             spent = server.billed.tokens - before
@@ -330,11 +341,11 @@ PLAIN_KEY = "7f3d9a51c2e84b60aa17"
 @pytest.mark.parametrize("source", ["variable", "file", "provider"])
 @pytest.mark.parametrize("fault", ["401", "503"])
 def test_a_key_stays_hidden_from_wherever_it_comes_whatever_the_endpoint_repeats(
-    quick: Path, source: str, fault: str
+    quick: Path, prefect_environment: dict[str, str], source: str, fault: str
 ) -> None:
     site = quick / "site"
     site.mkdir()
-    environment, but = {"PLAIN": PLAIN_KEY}, None
+    environment, but = {**prefect_environment, "PLAIN": PLAIN_KEY}, None
     (site / "tokens_of_ours.py").write_text(
         textwrap.dedent(
             """
@@ -357,7 +368,7 @@ def test_a_key_stays_hidden_from_wherever_it_comes_whatever_the_endpoint_repeats
         else:
             plain["llm"] |= {"token_provider": "tokens_of_ours:token"}
             environment["PYTHONPATH"] = f"{site}:{ROOT}"
-        run = whole(site, plain, code=2 if fault == "401" else 0, environment=environment)
+        run = whole(site, plain, environment, code=2 if fault == "401" else 0)
         assert {received.headers["authorization"] for received in server.chats} == {f"Bearer {PLAIN_KEY}"}
     if fault == "401":
         assert re.search("Traceback", run.err)

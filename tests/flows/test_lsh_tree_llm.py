@@ -232,7 +232,7 @@ def test_a_passage_that_gives_orders_changes_its_own_summaries_alone(quick: Path
     assert all(now[node] == before[node] for node in now.keys() & before.keys())
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7])
+@pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.slow), 0.7])
 def test_a_killed_build_pays_again_at_most_what_was_in_flight(quick: Path, share: float) -> None:
     rows = documents(40)
     with LlmServer() as server:

@@ -92,8 +92,10 @@ def test_a_prefect_server_of_ones_own_that_is_not_there_takes_nothing_with_it(
 # Workers and schedulers
 
 
-def test_a_worker_killed_from_outside_is_replaced(expected: Expected, tmp_path: Path) -> None:
-    with command(tmp_path, *expected.argv(tmp_path)) as run:
+def test_a_worker_killed_from_outside_is_replaced(
+    expected: Expected, prefect_environment: dict[str, str], tmp_path: Path
+) -> None:
+    with command(tmp_path, *expected.argv(tmp_path), environment=prefect_environment) as run:
         run.wait_for("ingest:")
         os.kill(run.workers()[0], signal.SIGKILL)
         run.wait_for("split:")

@@ -7,20 +7,25 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storage import runs
 from storage.folder import open_store
 from tests.corpora import documents
-from tests.flows.children import ROOT, settings
+from tests.flows.children import ROOT, build, settings
 from tests.flows.commands import Command, command, write_settings
 
 pytestmark = pytest.mark.timeout(900)
 
 STRUCK = ROOT / "tests" / "tasks" / "stages" / "ingest" / "struck"
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(STRUCK), str(ROOT)])}
-"""Texts act on the process that reads them: see `tests/tasks/stages/ingest/struck/sitecustomize.py`."""
+
+
+@pytest.fixture
+def environment(prefect_environment: dict[str, str]) -> dict[str, str]:
+    """Texts act on the process that reads them: see `tests/tasks/stages/ingest/struck/sitecustomize.py`."""
+    return {**prefect_environment, "PYTHONPATH": os.pathsep.join([str(STRUCK), str(ROOT)])}
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:
@@ -30,10 +35,14 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def argv(folder: Path, *more: str, **limits: float) -> list[object]:
-    """A command with the settings of `folder/store` and `folder/corpus`."""
-    chosen = settings(folder / "store", folder / "corpus", corpus={"paths": [str(folder / "corpus")], **limits})
-    return [*more, "-c", write_settings(folder / "indexmill.yaml", chosen), "--json"]
+def chosen(folder: Path, **limits: float) -> dict[str, Any]:
+    """The settings of `folder/store` and `folder/corpus`."""
+    return settings(folder / "store", corpus={"paths": [str(folder / "corpus")], **limits})
+
+
+def argv(folder: Path, word: str, **limits: float) -> list[object]:
+    """A command with these settings."""
+    return [word, "-c", write_settings(folder / "indexmill.yaml", chosen(folder, **limits)), "--json"]
 
 
 def good(count: int) -> dict[str, str]:
@@ -53,47 +62,51 @@ def ended(run: Command) -> dict[str, object]:
     return run.json()
 
 
-def test_builds_and_plans_go_on_without_the_files_that_crash_their_reader(tmp_path: Path) -> None:
+def test_builds_and_plans_go_on_without_the_files_that_crash_their_reader(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     bad = {"doc-0000a.md": "it crashes", "page.html": "<p>it crashes</p>"}  # pages are read by workers
     write(tmp_path / "corpus", good(8) | bad)
-    with command(tmp_path, *argv(tmp_path, "build"), environment=ENVIRONMENT) as first:
+    with command(tmp_path, *argv(tmp_path, "build"), environment=environment) as first:
         told = ended(first)
     assert (told["published"], told["documents"], told["quarantined"]) == (True, 8, 2)
     assert refused(tmp_path / "store") == [(name, "reader-failed") for name in bad]
     assert "warning: doc-0000a.md and 1 other could not be read: see `indexmill quarantine`" in first.err
     (tmp_path / "corpus" / "page.html").unlink()
     write(tmp_path / "corpus", {"doc-0003.md": "it crashes", "new.md": "Ada Marl left Vell."})
-    with command(tmp_path, *argv(tmp_path, "plan"), environment=ENVIRONMENT) as planned:
+    with command(tmp_path, *argv(tmp_path, "plan"), environment=environment) as planned:
         plan = ended(planned)
     assert plan["documents"] == {"added": 1, "changed": 0, "moved": 0, "removed": 1, "unchanged": 7}
     assert plan["refused"] == {"reader-failed": 2}
-    with command(tmp_path, *argv(tmp_path, "build"), environment=ENVIRONMENT) as second:
+    with command(tmp_path, *argv(tmp_path, "build"), environment=environment) as second:
         told = ended(second)
     assert (told["published"], told["version"], told["documents"], told["quarantined"]) == (True, 2, 8, 2)
 
 
-def test_a_file_of_records_that_cannot_be_read_to_its_end_takes_no_document_away(tmp_path: Path) -> None:
+def test_a_file_of_records_that_cannot_be_read_to_its_end_takes_no_document_away(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     rows = [f'{{"id": "{number}", "text": "Ada Marl left Vell."}}\n' for number in range(3)]
     write(tmp_path / "corpus", {"a.jsonl": "".join(rows)})
-    with command(tmp_path, *argv(tmp_path, "build"), environment=ENVIRONMENT) as first:
-        ended(first)
+    build(chosen(tmp_path))
     rows[1] = rows[1].replace("Ada", "it crashes")
     write(tmp_path / "corpus", {"a.jsonl": "".join(rows)})
-    with command(tmp_path, *argv(tmp_path, "build"), environment=ENVIRONMENT) as second:
+    with command(tmp_path, *argv(tmp_path, "build"), environment=environment) as second:
         assert second.wait() == 3, second.err
     assert "a.jsonl cannot be read to the end; version 1 has 2 documents that the corpus lacks" in second.err
 
 
 @pytest.mark.parametrize(("first", "number"), [(True, signal.SIGINT), (False, signal.SIGTERM)])
-def test_a_signal_is_heard_while_a_file_stalls_its_reader(tmp_path: Path, first: bool, number: int) -> None:
+def test_a_signal_is_heard_while_a_file_stalls_its_reader(
+    tmp_path: Path, environment: dict[str, str], first: bool, number: int
+) -> None:
     """In a first build a worker reads, in a refresh the command itself."""
     write(tmp_path / "corpus", good(4))
     if not first:
-        with command(tmp_path, *argv(tmp_path, "build"), environment=ENVIRONMENT) as whole:
-            ended(whole)
+        build(chosen(tmp_path))
     mark = tmp_path / "mark"
     write(tmp_path / "corpus", {"new.md": f"it computes and shows {mark}"})
-    with command(tmp_path, *argv(tmp_path, "build", max_document_seconds=3600.0), environment=ENVIRONMENT) as run:
+    with command(tmp_path, *argv(tmp_path, "build", max_document_seconds=3600.0), environment=environment) as run:
         deadline = time.monotonic() + 240
         while not mark.exists():
             assert run.running, run.err

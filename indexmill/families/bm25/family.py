@@ -1,4 +1,4 @@
-"""bm25: passages by their words, the lexical baseline."""
+"""bm25: lexical retrieval of passages, the baseline."""
 
 from __future__ import annotations
 

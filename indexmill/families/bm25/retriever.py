@@ -1,4 +1,4 @@
-"""bm25 over a snapshot: its postings ranked by the words of questions, the lexical baseline."""
+"""bm25 over a snapshot: passages ranked by the words of questions, the lexical baseline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Bm25", "term_index_of"]
 
 
 class Bm25(PassageRetriever):
-    """Passages by the words that they share with the question; one that shares none is no hit.
+    """Retrieval of passages by the words they share with the question; a passage that shares none is not a hit.
 
     The explanation of a hit is ``{"terms": [...]}``: the words of the question that the passage has, in some form, each
     with its ``share`` of the score, the largest first.
@@ -32,7 +32,7 @@ class Bm25(PassageRetriever):
         self._index = term_index_of(artifacts)
 
     def _use(self, setting: Any) -> None:
-        """Lengths are weighed anew: see ``PassageRetriever``."""
+        """Apply settings to the index: see ``PassageRetriever``."""
         super()._use(setting)
         self._index = self._index.with_parameters(setting)
 
@@ -44,7 +44,7 @@ class Bm25(PassageRetriever):
 
 
 def term_index_of(artifacts: Artifacts) -> TermIndex:
-    """The postings of a snapshot that holds the family; raises CorruptBlob where they do not fit its passages."""
+    """The postings of a snapshot that holds the family; raises CorruptBlob if they do not fit its passages."""
     setting = parameters_of(artifacts, "bm25", Bm25Parameters)
     shards = artifacts.shards("bm25")
     labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
@@ -54,7 +54,7 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
-    """One for each of some of the passages that were found."""
+    """The explanations of the passages at some positions of the ranking."""
     words = Analyser().words(question)
     names = [words[term] for term in sorted(ranking_terms(words, common_words))]
     shares: dict[int, dict[int, float]] = {place: {} for place in places}

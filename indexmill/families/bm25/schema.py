@@ -1,4 +1,4 @@
-"""The pack of the family bm25: which terms a shard's passages hold, and how often."""
+"""The pack of the family bm25: the terms of a shard's passages, with their occurrences."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Adaptive filtering: what each level of the community tree says of a question, then the answer from all of it.
+"""Adaptive filtering: the model extracts points from each level of the community tree, then answers from all points.
 
-ArchRAG, section 3.2.2, and figure 10 in our words. What was found on level i, ``R_i``, goes to the model in a prompt of
-its own, which asks for points that matter to the question, each with a score from 0 to 100 (equation 3). The points of
-all levels, the highest score first, go into the prompt that asks for the answer (equation 4), as many as fit.
+ArchRAG, section 3.2.2, and figure 10 in our words. The hits of level i, ``R_i``, go to the model in a separate prompt,
+which asks for points that matter to the question, each with a score from 0 to 100 (equation 3). The points of all
+levels, the highest score first, go into the prompt that asks for the answer (equation 4), as many as fit.
 
 Levels that fit into one prompt may share it, as the paper does in practice (appendix A.3). Ours: points of score 0 are
-left out, and where none is left nobody is asked for an answer: the paper's model may then answer from memory, which is
-no answer from the collection.
+left out, and without points the model is not asked for an answer, since it could only answer from memory and not from
+the collection.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 NO_POINTS = "The texts do not tell."
-"""The answer where no level has a point."""
+"""The answer if no level yields a point."""
 
 POINTS: Mapping[str, Any] = {
     "type": "object",
@@ -69,11 +69,11 @@ POINTS: Mapping[str, Any] = {
     "required": ["points"],
     "additionalProperties": False,
 }
-"""The form of a filter's answer."""
+"""The JSON schema of a filter's answer."""
 
-_AROUND = 16  # tokens of "Question:", and of what parts it from the texts
-_LEAST = 160  # tokens that a prompt has to leave for texts
-_ANY = 10**9  # tokens that are room for everything
+_AROUND = 16  # tokens of "Question:" and of the separator before it
+_LEAST = 160  # tokens that a prompt must leave for texts
+_ANY = 10**9  # a token limit that everything fits into
 
 _MOST_LEVELS = 10  # eight of communities, then entities, and passages
 
@@ -96,14 +96,14 @@ class FilterSettings:
 
 
 class Point(NamedTuple):
-    """What a level says of a question, on one line; score: 0 to 100, how much it matters."""
+    """A point that a level makes about a question, on one line; score: its relevance, 0 to 100."""
 
     text: str
     score: int
 
 
 class Filter(NamedTuple):
-    """A prompt about one level, or about some neighbours, and the hits that are in it."""
+    """A prompt about one level, or about several neighbouring levels, and the hits in it."""
 
     levels: tuple[Level, ...]
     hits: tuple[Hit, ...]
@@ -111,12 +111,12 @@ class Filter(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is about."""
+        """The names of the levels, joined by commas."""
         return ", ".join(level.name for level in self.levels)
 
 
 class AdaptiveFiltering:
-    """Answers from points that a prompt for each level collects; the prompts of a question go side by side."""
+    """Answers from points that one prompt per level collects; the prompts of a question run concurrently."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         self._setting = override_parameters(FilterSettings(), settings or {})
@@ -127,7 +127,7 @@ class AdaptiveFiltering:
 
     @property
     def uses_explanations(self) -> bool:
-        """See ``Answering``: they give levels and relations."""
+        """See ``Answering``: explanations give the levels and relations."""
         return self._direct is None
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
@@ -136,7 +136,7 @@ class AdaptiveFiltering:
         return k * _MOST_LEVELS, each
 
     def tokens(self, hit: Hit) -> int:
-        """See ``Answering``: those of its text."""
+        """See ``Answering``: the tokens of the hit's text."""
         return context_tokens(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
@@ -151,7 +151,7 @@ class AdaptiveFiltering:
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
         """See ``Answering``.
 
-        A level whose prompt is not answered is left out, and a caution says so, unless no level's is.
+        A level whose prompt fails is left out with a caution; if all fail, the first error is raised.
         """
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
@@ -188,7 +188,7 @@ class AdaptiveFiltering:
         return found
 
     def _shared(self, levels: Sequence[Level]) -> list[list[Level]]:
-        """The levels of each prompt: one, or as many neighbours as fit whole."""
+        """The levels of each prompt: one level, or as many neighbouring levels as fit completely."""
         found: list[list[Level]] = []
         left = 0
         for level in levels:
@@ -216,7 +216,7 @@ class AdaptiveFiltering:
 
 
 def points_of(said: Mapping[str, Any]) -> list[Point]:
-    """The points of a filter's answer (``POINTS``) in its order, on a line each, scores between 0 and 100."""
+    """The points of a filter's answer (``POINTS``) in order, one line each, scores clipped to 0 to 100."""
     return [
         Point(text, min(max(one["score"], 0), 100))
         for one in said["points"]
@@ -225,7 +225,7 @@ def points_of(said: Mapping[str, Any]) -> list[Point]:
 
 
 def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
-    """The points of at least this score, the highest first, ties in the order given; each text once."""
+    """The points with at least this score, the highest first, ties in the order given, without duplicate texts."""
     best: dict[str, Point] = {}
     for point in sorted(points, key=lambda point: -point.score):
         if point.score >= least_score:
@@ -234,7 +234,7 @@ def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
 
 
 def _room(name: str, limit: int, asked: Prompt, schema: Mapping[str, Any]) -> int:
-    """The tokens that a limit leaves for texts; raises BadInput where these are too few."""
+    """The tokens that a limit leaves for texts; raises BadInput if these are too few."""
     around = text_tokens(asked[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
     if limit < around + _LEAST:
         raise BadInput(
@@ -245,5 +245,5 @@ def _room(name: str, limit: int, asked: Prompt, schema: Mapping[str, Any]) -> in
 
 
 def _prompt(name: str, folder: Path | None) -> Prompt:
-    """The prompt of this family, that of `folder` if it has one: see ``read_prompt``."""
+    """The prompt from `folder` if it has one, else this family's own: see ``read_prompt``."""
     return read_prompt(Path(__file__).with_name(f"{name}.md"), folder)

@@ -1,13 +1,13 @@
 """C-HNSW: one graph of neighbours over entities and communities, searched level by level (ArchRAG, section 3.2.1).
 
-A node lives on one level. Rows are ordered by level, from the entities up, and by id within a level. Links within a
-level join near nodes, both ways; a link down leads from a node to the nearest one of the level below (eq. 2).
+Each node is on one level. Rows are ordered by level, from the entities up, and by id within a level. Links within a
+level join near nodes, both ways; a link down leads from a node to the nearest node of the level below (eq. 2).
 
-A search begins on the topmost level and finds the nearest nodes of each level; their links down are where it enters
-the level below (Algorithm 2, with a beam of ef nodes instead of one). A level of few nodes is compared as a whole.
+A search begins on the topmost level, finds its nearest nodes, and follows their links down to enter the next level
+(Algorithm 2, with a beam of ef nodes instead of one). Small levels are scanned exhaustively.
 
-Vectors are on the grid of indexmill.retrieve.grid: products are exact, ties go to the lower row, and a question gets
-the same bits in any batch.
+Vectors are quantised to the grid of indexmill.retrieve.grid: products are exact, ties go to the lower row, and the
+results of a question are bit-identical in any batch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ _TOGETHER = 64  # questions advanced at once
 
 @dataclass(frozen=True)
 class Beam:
-    """ef: nodes that a beam holds, or k where that is more. width: of these expanded per step. starts: the nearest of
-    a level, whose links down lead into the level below. whole: levels of at most so many nodes are compared as a whole.
+    """The settings of a search.
+
+    ef: the size of a beam (k if k is larger). width: nodes expanded per step. starts: the number of nearest nodes whose
+    links down enter the level below. whole: the largest level that is scanned exhaustively, in nodes.
     """
 
     ef: int = 64
@@ -45,10 +47,10 @@ class Beam:
 
 @dataclass(frozen=True)
 class LevelHits:
-    """What a batch of questions found on one level, nearest first.
+    """The hits of a batch of questions on one level, nearest first.
 
-    rows (questions, k) int64, of the whole index, -1 where the level has fewer; scores (questions, k) float32, cosines;
-    compared (questions,) int64: vectors of the level that each question was compared with.
+    rows: (questions, k) int64, rows of the whole index, -1 past the last hit. scores: (questions, k) float32, cosines.
+    compared: (questions,) int64, the number of the level's vectors that each question was compared with.
     """
 
     rows: Rows
@@ -60,10 +62,10 @@ class LevelHits:
 class Chnsw:
     """The index, as plain arrays (perhaps mapped).
 
-    vectors (n, d), whole numbers on the grid. level_offsets (levels + 1,): level l is the rows from level_offsets[l] to
-    level_offsets[l + 1]. indptr (n + 1,), indices: the links within levels, ascending, by row of the index. down (n,):
-    the nearest row one level below; -1 on level 0, and above a level without nodes. entries (levels,): the row where a
-    search enters a level that no link leads to, the nearest to its mean; -1 if it has none.
+    vectors: (n, d), whole numbers on the grid. level_offsets: (levels + 1,), level l is the rows from level_offsets[l]
+    to level_offsets[l + 1]. indptr: (n + 1,), and indices: the links within levels, ascending, by row of the index.
+    down: (n,), the nearest row one level below; -1 on level 0, and above a level without nodes. entries: (levels,), the
+    entry point of a level that is not entered by links, the row nearest to the level's mean; -1 for an empty level.
     """
 
     vectors: NDArray[Any]
@@ -74,12 +76,12 @@ class Chnsw:
     entries: NDArray[np.int32]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name, as a pack holds them."""
+        """The arrays by name, as stored in a pack."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> Chnsw:
-        """The index that a pack holds."""
+        """The index stored in a pack, given its arrays by name."""
         return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
     def level(self, number: int) -> slice:
@@ -119,7 +121,7 @@ class Chnsw:
         return levels[::-1]
 
     def _compare(self, asked: NDArray[np.float32], level: slice, k: int) -> NDArray[np.int64]:
-        """The keys of the k nearest of all nodes of a level, ascending."""
+        """The keys of the k nearest nodes of a level, ascending, by an exhaustive scan."""
         products = asked @ np.asarray(self.vectors[level], dtype=np.float32).T
         keys = _keys(products, np.arange(level.start, level.stop))
         if k < keys.shape[1]:
@@ -131,7 +133,7 @@ class Chnsw:
 class _Walk:
     """Beams of a batch of questions on one level (Algorithm 2, SearchLayer).
 
-    A beam is a row of keys, ascending: see _keys. Bit 0 of a key says that its node was expanded.
+    A beam is a row of keys, ascending: see _keys. Bit 0 of a key is set once its node has been expanded.
     """
 
     def __init__(self, index: Chnsw, asked: NDArray[np.float32], level: slice, ef: int, width: int) -> None:
@@ -140,12 +142,12 @@ class _Walk:
         self.first = level.start
         self.size = level.stop - level.start
         self.width = width
-        self.seen = np.zeros(len(asked) * self.size, dtype=np.bool_)  # of it only the pages that a walk touches
+        self.seen = np.zeros(len(asked) * self.size, dtype=np.bool_)  # only touched pages use memory
         self.beams = np.full((len(asked), ef), _NOTHING)
         self.compared = np.zeros(len(asked), dtype=np.int64)
 
     def run(self, starts: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], Rows]:
-        """The beams at their end, and how many vectors each question was compared with."""
+        """The final beams, and the number of vectors that each question was compared with."""
         owners = np.repeat(np.arange(len(self.asked)), starts.shape[1])
         self._visit(owners, starts.ravel().astype(np.int64))
         while True:
@@ -185,7 +187,7 @@ class _Walk:
 
 
 def _keys(products: NDArray[np.float32], rows: Rows) -> NDArray[np.int64]:
-    """One number for a product and a row, less if the product is more, or the row less where products are equal."""
+    """Encode products and rows as integer keys that sort by falling product, ties by ascending row."""
     keys: NDArray[np.int64] = -products.astype(np.int64)
     keys <<= _ROW_BITS
     keys += rows << 1
@@ -193,7 +195,7 @@ def _keys(products: NDArray[np.float32], rows: Rows) -> NDArray[np.int64]:
 
 
 def _decoded(keys: NDArray[np.int64]) -> tuple[Rows, Rows]:
-    """The rows and products of keys; row -1 where there is none."""
+    """The rows and products of keys; row -1 for an empty key."""
     rows = (keys & ((1 << _ROW_BITS) - 1)) >> 1
     nothing = keys == _NOTHING
     return np.where(nothing, -1, rows), np.where(nothing, 0, -(keys >> _ROW_BITS))

@@ -1,19 +1,19 @@
-"""What a question names, one step on: entities that community_tree finds by words, beside those near by vector.
+"""Entities that community_tree finds by words: those that a question names, and those one passage further on.
 
-The nearest descriptions miss what a question asks through: "the mother of the director of Marrow Bridge" is near to
-mothers and directors, not to the one who directed that film. *Ours*, therefore, beside ArchRAG's search:
+Search by vectors misses the intermediate entities of a question: "the mother of the director of Marrow Bridge" is near
+to mothers and directors, not to the director of that film. We therefore extend ArchRAG's search (*ours*):
 
-- an entity f whose canonical name stands in the question gains ``g(f) = link.score / log(e - 1 + n(f))``, n(f) being
-  the number of passages that it was extracted from: 1 for a name in one passage, less the more there are;
-- an entity e that was extracted from a passage p together with such an f gains
+- an entity f whose canonical name is in the question gains ``g(f) = link.score / log(e - 1 + n(f))``, where n(f) is the
+  number of passages that f was extracted from: 1 for a name in one passage, less for a name in more;
+- an entity e that was extracted from the same passage p as such an f gains
 
       g(e) = hop_weight * max over f, p of (g(f) a(f, p)) * max(cos(q', e), 0) / max over e' of cos(q', e')
 
-  where q' is the question's vector without the span of its names' (``residual_query``), and a(f, p) is 1 where p is
-  about f, and ``mention_weight`` elsewhere. The ``hops`` entities that gain most are kept.
+  where q' is the question's vector without its projection on the vectors of the names in it (``residual_query``), and
+  a(f, p) is 1 if p is about f, ``mention_weight`` otherwise. The ``hops`` entities with the largest gains are kept.
 
-With b the cosine of the least near of the nearest entities, one that gains g counts as if its cosine were
-``b + (1 - b) g``: a rare name in the question is as near as can be. A question that names nothing gains nothing.
+With b the cosine of the last of the nearest entities, an entity that gains g is scored as if its cosine were
+``b + (1 - b) g``: the entity of a rare name in the question gets a score near 1. Questions without names have no gains.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from indexmill.retrieve.residual_query import LEAST
 __all__ = ["BESIDE", "NAMED", "NEAR", "WAYS", "FoundEntities", "Gains", "entities_of", "gains", "with_gains"]
 
 NEAR, NAMED, BESIDE = 0, 1, 2
-"""How an entity was found: by its vector, by its name in the question, or in a passage of one that is named."""
+"""The ways to find an entity: by its vector, by its name in the question, or in a passage of a named entity."""
 
 WAYS = ("near", "named", "beside")
-"""As explanations call them."""
+"""The names of the ways in explanations."""
 
-_TOGETHER = 64  # questions that are followed at once
-_HELD = 512  # pairs whose vectors are laid out at once
+_TOGETHER = 64  # questions per batch
+_HELD = 512  # pairs whose vectors are in memory at once
 
 Ways = npt.NDArray[np.int8]
 
@@ -51,7 +51,7 @@ Ways = npt.NDArray[np.int8]
 class Gains(NamedTuple):
     """The entities that questions find by words, ascending by question and row.
 
-    pairs: of a question and an entity, distinct. amounts: what each gains, 0 to 1. ways: how it was found.
+    pairs: question and entity, distinct. amounts: the gain of each, 0 to 1. ways: the way in which each was found.
     """
 
     pairs: Pairs
@@ -59,23 +59,23 @@ class Gains(NamedTuple):
     ways: Ways
 
     def of(self, first: int, last: int) -> Gains:
-        """Those of the questions from ``first`` to ``last``, numbered from 0."""
+        """The gains of the questions from ``first`` up to, without, ``last``, renumbered from 0."""
         bounds = np.array([first, last], dtype=np.int64)
         cut = slice(*self.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist())
         asking, rows = parts(self.pairs[cut])
         return Gains(paired(asking - first, rows), self.amounts[cut], self.ways[cut])
 
     def where(self, shown: Allowed) -> Gains:
-        """Those of entities that may be shown."""
+        """The gains of entities that may be shown."""
         kept = shown[parts(self.pairs)[1]]
         return Gains(self.pairs[kept], self.amounts[kept], self.ways[kept])
 
 
 def gains(tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters) -> Gains:
-    """What the entities that each question names gain, and those that stand beside them.
+    """The gains of the entities that each question names, and of the entities in their passages.
 
-    linked: of each question, rows of the tree's entities. residual: ``(n_questions, d) float32``, what is left of each
-    question's vector without its names.
+    linked: the links of each question to rows of the tree's entities. residual: ``(n_questions, d) float32``, the
+    vector of each question without the span of its names.
     """
     found = [_of_tile(tree, linked[:0], residual[:0], setting)]
     for first in range(0, len(linked), _TOGETHER):
@@ -89,7 +89,7 @@ def gains(tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setti
 class FoundEntities(NamedTuple):
     """All entities that questions found, ascending by question and row.
 
-    beyond: how much more each counts than the least near of the nearest ones, s(q, e) - b. ways: by what.
+    beyond: s(q, e) - b, the excess over the last of the nearest entities. ways: the way in which each was found.
     """
 
     pairs: Pairs
@@ -100,7 +100,8 @@ class FoundEntities(NamedTuple):
 def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntities:
     """The entities that questions find by vectors and by words, each once.
 
-    nearest: of the questions from 0 on; least: b of each, ``(n_questions,)``. gained: of the same questions.
+    nearest: the nearest entities of each question. least: b of each question, ``(n_questions,)``. gained: the gains of
+    the same questions.
     """
     asker, place = (nearest.rows >= 0).nonzero()
     near = nearest.scores[asker, place].astype(np.float64) - least[asker]
@@ -112,7 +113,7 @@ def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntit
 
 
 def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> LevelNodes:
-    """The k entities of each question that count most, of those found by vectors and by words: see ``entities_of``."""
+    """The k entities of each question with the highest scores, found by vectors or by words: see ``entities_of``."""
     known = entities_of(nearest, least, gained)
     asking, rows = parts(known.pairs)
     scores = least[asking] + known.beyond
@@ -129,7 +130,7 @@ def _of_tile(
     tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters
 ) -> Gains:
     asking, rows, scores = link_columns(linked)
-    named = paired(asking, rows)  # ascending: links are, by row
+    named = paired(asking, rows)  # ascending, since links are sorted by row
     if not setting.name_weight or not len(named):
         named, rows, scores = named[:0], rows[:0], scores[:0]
     own: Scores = setting.name_weight * scores / np.log(math.e - 1 + np.maximum(tree.passages.degrees(rows), 1))
@@ -143,7 +144,7 @@ def _of_tile(
 def _beside(
     tree: CommunityTree, named: Pairs, own: Scores, residual: Vectors, setting: CommunityTreeParameters
 ) -> tuple[Pairs, Scores]:
-    """The entities that stand in a passage with a named one, and what they gain."""
+    """The entities that share a passage with a named entity, and their gains."""
     nothing = np.empty(0, np.int64), np.empty(0)
     asking, rows = parts(named)
     (narrow,) = (tree.passages.degrees(rows) <= setting.widest_hop).nonzero()
@@ -172,7 +173,7 @@ def _beside(
 
 
 def _cosines(tree: CommunityTree, vectors: Vectors, pairs: Pairs) -> Scores:
-    """The cosine of each pair's entity with its question's vector: products are exact, so none depends on another."""
+    """The cosine of each pair's entity with its question's vector; exact products, so batching changes nothing."""
     asked = on_grid(vectors)
     asker, rows = parts(pairs)
     places = tree.index_places[rows]

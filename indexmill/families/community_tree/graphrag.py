@@ -1,8 +1,8 @@
-"""The six tables that tools made for GraphRAG 3 read, from a snapshot with the community tree.
+"""Export of a snapshot with the community tree as the six tables that GraphRAG 3 tools read.
 
-Names, order and types of the columns are those of GraphRAG 3.3's output tables. They are made a shard at a time: in
-memory are ids and links, and the texts of one shard. Rows have the snapshot's own ids, so that the tables of a snapshot
-are the same whenever they are made.
+The columns have the names, order and types of GraphRAG 3.3's output tables. The tables are made one shard at a time, so
+that memory holds ids, links, and the texts of one shard. Rows keep the snapshot's ids, so that repeated exports of a
+snapshot give the same tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 def _schema(columns: str) -> pa.Schema:
-    """The schema of ``name:kind name:kind ...``; a text where no kind is named."""
+    """The schema of ``name:kind name:kind ...``; a column without a kind is text."""
     pairs = (one.partition(":") for one in columns.split())
     return pa.schema({name: _KINDS[kind] for name, _, kind in pairs})
 
@@ -65,17 +65,17 @@ SCHEMAS: dict[str, pa.Schema] = {
         "full_content rank:real rating_explanation findings:findings full_content_json period size:whole"
     ),
 }
-"""The schema of each table, in the order in which they are made."""
+"""The schema of each table, in the order in which ``tables`` yields them."""
 
 PERIOD = ""
-"""The day of ingestion in GraphRAG, and the creation date of a document: a snapshot knows neither."""
+"""GraphRAG's day of ingestion and creation date of a document, which snapshots do not store."""
 
-_MOST = 1 << 20  # items of the lists of one piece, unless one row has more
+_MOST = 1 << 20  # list items per piece, unless one row has more
 
 
 @dataclass(frozen=True)
 class TableOf:
-    """One table: its name, its schema, and its rows a piece at a time; the pieces can be had once."""
+    """One table: its name, its schema, and an iterator over its rows in pieces, which can be read once."""
 
     name: str
     schema: pa.Schema
@@ -83,7 +83,7 @@ class TableOf:
 
 
 def check(manifest: Manifest, where: object) -> None:
-    """Raise FamilyNotFound where a snapshot lacks what the tables are made from."""
+    """Raise FamilyNotFound if a snapshot lacks the extraction or the communities."""
     check_extraction(manifest, where)
     check_communities(manifest, where)
 
@@ -91,7 +91,7 @@ def check(manifest: Manifest, where: object) -> None:
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
     """The tables `SCHEMAS` of a snapshot. Raises FamilyNotFound without extraction or communities, CorruptBlob.
 
-    The same snapshot gives the same rows in the same pieces. Take the pieces of each table before the next table.
+    The same snapshot gives the same rows in the same pieces. Read the pieces of each table before the next table.
     """
     check(artifacts.manifest, artifacts.path)
     graph = EntityGraph(artifacts)
@@ -166,7 +166,7 @@ def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
 
 
 def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
-    """The weight is how many relations were extracted from the one to the other."""
+    """The weight is the number of relations extracted from the source to the target."""
     links = graph.relation_passages
     for start, table in pieces(artifacts, "related", ["description", "relations"]):
         for first, last in _spans(start, start + len(table), links):
@@ -186,7 +186,7 @@ def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Tabl
 
 
 def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]:
-    """Entities are those below a community, relationships those that both ends are of."""
+    """The entities are those below a community, the relationships those with both ends in the community."""
     for level in range(hierarchy.depth):
         begin, end = hierarchy.span(level)
         of = hierarchy.of_entities(level)
@@ -250,8 +250,9 @@ def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
 def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) -> Sparse:
     """The text units of the communities of a level, given the community of each entity and of each relation.
 
-    As in GraphRAG those that its relationships were extracted from. GraphRAG drops a community without any; here, where
-    entities come together by what is said of them, it has the text units of its entities.
+    As in GraphRAG, a community has the text units that its relationships were extracted from. GraphRAG drops
+    communities without any; here, where entities are grouped by their descriptions, such a community has the text units
+    of its entities.
     """
     related = np.flatnonzero(same >= 0)
     which, passages, _ = graph.relation_passages.links(related)
@@ -266,13 +267,13 @@ def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) ->
 
 
 def _members(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
-    """The members of the communities of a level; `of` has a number, or -1, for each member."""
+    """The members of the communities of a level; `of` gives the community of each member, or -1."""
     taken = of >= 0
     return both_ways(of[taken] - begin, members[taken], None, end - begin, width)
 
 
 def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
-    """Some rows in pieces whose lists have few items."""
+    """Split a range of rows into pieces of at most ``_MOST`` list items (or one row)."""
     total = np.zeros(last - first + 1, np.int64)
     for one in links:
         total += one.indptr[first : last + 1] - one.indptr[first]
@@ -300,7 +301,7 @@ def _listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, l
 
 
 def _relation_ids(graph: EntityGraph, rows: Integers) -> pa.Array:
-    """The ids of the entities at both ends: of a pair there is one relation in each direction at most."""
+    """The ids of relations: the ids of both ends, unique since a pair has at most one relation per direction."""
     ends = (graph.entity_ids.take(pa.array(side[rows])) for side in (graph.sources, graph.targets))
     return pc.binary_join_element_wise(*ends, "-")
 
@@ -314,7 +315,7 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def _table(name: str, **columns: Any) -> pa.Table:
-    """A piece of a table, its columns in order and of their types."""
+    """A piece of a table, with the columns in the schema's order and types."""
     schema = SCHEMAS[name]
     if set(columns) != set(schema.names):
         raise ValueError(f"{name} has the columns {sorted(columns)}; expected {schema.names}")

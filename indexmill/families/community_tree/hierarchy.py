@@ -1,4 +1,4 @@
-"""The community tree as others count it: from the roots down, communities numbered in that order.
+"""The community tree with GraphRAG's numbering: levels and communities are counted from the roots down.
 
 In a snapshot level 1 is the lowest and a community is a row of the tree; GraphRAG's level 0 holds the roots, and the
 numbers of its communities increase with the level.
@@ -32,8 +32,9 @@ def check_communities(manifest: Manifest, where: object) -> None:
 class Hierarchy:
     """The communities of a snapshot by number. Raises FamilyNotFound for a snapshot without them, CorruptBlob.
 
-    ids: strings. levels: ``(n_communities,) int64``, ascending, 0 of a root. parents: ``(n_communities,) int64``
-    numbers, -1 of a root. children: communities x communities. sizes: ``(n_communities,) int64``, the entities below.
+    ids: strings. levels: ``(n_communities,) int64``, ascending, 0 for a root. parents: ``(n_communities,) int64``,
+    the parent's number, -1 for a root. children: communities x communities. sizes: ``(n_communities,) int64``, the
+    number of entities below.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -43,7 +44,7 @@ class Hierarchy:
         above = np.asarray(artifacts.arrays("community_tree/tree")["parents"]).astype(np.int64)
         ids = whole(artifacts, "communities", "community_id")["community_id"]
         count = len(ids)
-        inside = np.flatnonzero(above >= 0)  # a community stands behind its members, so that there is no circle
+        inside = np.flatnonzero(above >= 0)  # a parent comes after its members, which rules out cycles
         behind = above[inside] > np.maximum(inside, entities - 1)
         if len(above) != entities + count or not behind.all() or (above >= len(above)).any():
             raise CorruptBlob(
@@ -55,7 +56,7 @@ class Hierarchy:
         self._row = np.lexsort((np.arange(count), rows))
         self._number = np.empty(count + 1, np.int64)
         self._number[self._row] = np.arange(count)
-        self._number[-1] = -1  # of the parent of a root
+        self._number[-1] = -1  # the parent of a root
         self.levels: Rows = rows[self._row]
         self.parents: Rows = self._number[above[entities:][self._row]]
         self._leaf = self._number[above[:entities]]
@@ -81,7 +82,7 @@ class Hierarchy:
         return int(first), int(last)
 
     def of_entities(self, level: int | None = None) -> Rows:
-        """The number of the community of each entity on a level, the lowest by default; -1 where it has none."""
+        """The number of each entity's community on a level (by default the one right above it); -1 for none."""
         number = self._leaf
         if level is None:
             return number
@@ -91,7 +92,7 @@ class Hierarchy:
         return np.where(levels[number] == level, number, -1)
 
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
+        """Yield the numbers and these columns of the communities in pieces, level by level from the roots."""
         shards, row = [], 0
         for artifact in self._artifacts.shards("communities"):
             shards.append((artifact.name, self._number[row : row + (artifact.rows or 0)]))
@@ -106,7 +107,7 @@ class Hierarchy:
 
 
 def _levels(above: Rows) -> Rows:
-    """How many communities are above each, given the rows of their parents."""
+    """The number of ancestors of each community, given the rows of the parents."""
     levels = np.zeros(len(above), np.int64)
     number = above.copy()
     while (number >= 0).any():

@@ -1,7 +1,7 @@
-"""What the community tree found for a question, level by level, as texts that a prompt has room for.
+"""The hits of the community tree, level by level, as texts that fit into a prompt.
 
-Level 0, ``R_0`` of ArchRAG's section 3.2.1, holds the entities that were found, a line each, and the relations between
-them, a line each. Ours: passages that were found follow them. Each higher level holds the reports of its communities.
+Level 0, ``R_0`` of ArchRAG's section 3.2.1, shows the entities found, one per line, and the relations between them, one
+per line. Ours: the passages found follow them. Each higher level shows the reports of its communities.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["MARKS", "Content", "Level", "Section", "content_of", "joined", "leve
 MARKS = 16
 """Tokens of the two delimiters around a text."""
 
-_DESCRIPTION = 28  # tokens of the sentence that says what the texts of a section are
+_DESCRIPTION = 28  # tokens of the sentence that describes the texts of a section
 
 _ONE = {
     "things": "says what is known of single things, one a line",
@@ -34,14 +34,14 @@ _MANY = {
 
 
 class Level(NamedTuple):
-    """The hits of one level, best first. number: 0 for entities and passages, else that of the communities."""
+    """The hits of one level, best first. number: 0 for entities and passages, else the level of the communities."""
 
     number: int
     hits: tuple[Hit, ...]
 
     @property
     def name(self) -> str:
-        """What the level is called when something is said about it."""
+        """The name of the level."""
         if self.number:
             return f"communities of level {self.number}"
         kinds = {hit.kind for hit in self.hits}
@@ -56,7 +56,7 @@ class Section(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a prompt shows: at least one text. hits: those whose texts are shown. tokens: no fewer than it has."""
+    """The texts of a prompt, at least one. hits: the hits shown. tokens: an upper bound of the tokens."""
 
     sections: tuple[Section, ...]
     hits: tuple[Hit, ...]
@@ -69,7 +69,7 @@ class Content(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What the texts are, by their numbers."""
+        """A description of the texts by number, for the prompt."""
         said, first = [], 1
         for kind, texts in self.sections:
             last = first + len(texts) - 1
@@ -79,7 +79,7 @@ class Content(NamedTuple):
 
 
 def levels_of(hits: Sequence[Hit]) -> list[Level]:
-    """The hits by level, from the lowest; each in the order given."""
+    """The hits by level, from the lowest; each level's hits in the order given."""
     found: dict[int, list[Hit]] = {}
     for hit in hits:
         number = int((hit.explanation or {}).get("level", 1)) if hit.kind == "community" else 0
@@ -88,10 +88,10 @@ def levels_of(hits: Sequence[Hit]) -> list[Level]:
 
 
 def content_of(level: Level, room: int) -> Content:
-    """What fits of a level into so many tokens, the best first; one that does not is passed over for the next.
+    """The hits of a level that fit into ``room`` tokens, best first; a hit that does not fit is skipped.
 
-    Of level 0 entities come first, then relations between those that are shown, then passages. Where nothing fits, the
-    first is cut. room: at least 100.
+    On level 0 entities come first, then relations between the entities shown, then passages. If nothing fits, the first
+    text is cut. room: at least 100.
     """
     if level.number:
         return _whole("reports", level.hits, room)
@@ -114,7 +114,7 @@ def content_of(level: Level, room: int) -> Content:
 
 
 def joined(contents: Sequence[Content]) -> Content:
-    """Several contents as one; neighbouring sections of one kind become one."""
+    """Concatenate contents; neighbouring sections of passages or of reports are merged."""
     sections: list[Section] = []
     for section in (section for content in contents for section in content.sections):
         if sections and sections[-1].kind == section.kind in _MANY:
@@ -126,7 +126,7 @@ def joined(contents: Sequence[Content]) -> Content:
 
 
 def within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tuple[int, str]]:
-    """Those texts that fit into the room, taken in turn, with their places; where none does, the first, cut."""
+    """The texts that fit into the room, tried in order, with their places; if none fits, the first, cut."""
     places = fitting(tokens, room)
     if places or not texts:
         return [(place, texts[place]) for place in places]
@@ -134,12 +134,12 @@ def within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tuple
 
 
 def lines_of(texts: Iterable[str]) -> str:
-    """Texts as the lines of one."""
+    """Join texts as the lines of one text."""
     return "\n".join(f"- {text}" for text in texts)
 
 
 def _whole(kind: str, hits: tuple[Hit, ...], room: int) -> Content:
-    """Hits as texts of their own."""
+    """Show each hit as a separate text."""
     costs = _costs(hits)
     chosen = within([shown(hit) for hit in hits], costs, room - _DESCRIPTION)
     tokens = min(room, _DESCRIPTION + sum(costs[place] for place, _ in chosen))
@@ -148,7 +148,7 @@ def _whole(kind: str, hits: tuple[Hit, ...], room: int) -> Content:
 
 
 def _entities(hits: tuple[Hit, ...], room: int) -> Content:
-    """Entities as the lines of one text."""
+    """Show entities as the lines of one text."""
     lines = [_entity(hit) for hit in hits]
     costs = [max(hit.tokens or 0, text_tokens(line)) + 1 for hit, line in zip(hits, lines, strict=True)]
     chosen = within(lines, costs, room - MARKS - _DESCRIPTION)
@@ -158,7 +158,7 @@ def _entities(hits: tuple[Hit, ...], room: int) -> Content:
 
 
 def _relations(hits: Sequence[Hit]) -> list[str]:
-    """The relations between entities, each once, in the order in which their hits tell them."""
+    """The distinct relations between these entities, one line each, in the order of the hits."""
     ids = {hit.id for hit in hits}
     lines = [
         _line(f"{one['source']} -> {one['target']}{_kind(one['kind'])}: {one['description']}")
@@ -170,12 +170,12 @@ def _relations(hits: Sequence[Hit]) -> list[str]:
 
 
 def _costs(hits: Sequence[Hit]) -> list[int]:
-    """The tokens of hits with their delimiters; of a text no fewer than the snapshot counts."""
+    """The tokens of each hit with its delimiters: the larger of the snapshot's count and the estimate."""
     return [max(hit.tokens or 0, text_tokens(shown(hit))) + MARKS for hit in hits]
 
 
 def _entity(hit: Hit) -> str:
-    """An entity on a line: its name, its type and its description, those that it has."""
+    """An entity on one line: its name, and its type and description if it has them."""
     name = f"{hit.title}{_kind((hit.explanation or {}).get('type', ''))}"
     return _line(name if hit.text == hit.title else f"{name}: {hit.text}")
 
@@ -189,7 +189,7 @@ def _line(text: str) -> str:
 
 
 def _cut(text: str, part: float) -> str:
-    """The start of a text, about such a part of it, to the end of a word where one ends near there."""
+    """About this fraction of a text, from the start, cut at the end of a word if one is near."""
     data = text.encode("utf-8", "replace")
     start = data[: int(part * len(data))].decode("utf-8", "ignore")
     head = start.rpartition(" ")[0]

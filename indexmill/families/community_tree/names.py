@@ -1,4 +1,4 @@
-"""The names of community_tree's entities: finding those in a question, and taking them out of its vector."""
+"""The names of community_tree's entities: find them in a question, and remove them from the question's vector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class EntityNames:
     """Names of entities by row.
 
     keys: ``(n_entities,)``, ascending, the start of each entity's id. index: finds a row by canonical name. vectors:
-    ``(n, d) float32`` arrays of some names, one after the other; owners: ``(n,)``, ascending, whose they are, by key.
+    ``(n, d) float32``, consecutive arrays with the vectors of some names. owners: ``(n,)``, ascending, the key of each
+    vector's entity.
     """
 
     keys: Keys
@@ -37,11 +38,11 @@ class EntityNames:
 
     @classmethod
     def of(cls, artifacts: Artifacts, keys: Keys) -> EntityNames:
-        """Those of a snapshot, for the entities of these keys."""
+        """The names of a snapshot's entities, given their keys."""
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, asked: QueryBatch) -> list[Links]:
-        """The entities that each question names exactly, or is known to mention: found once for all that ask."""
+        """The entities that each question names exactly, or is known to mention; cached in ``asked.shared``."""
         if "links of entities" not in asked.shared:
             linked = link_known(asked.questions, self.index, _every)
             if asked.names:
@@ -51,9 +52,9 @@ class EntityNames:
         return found
 
     def residual(self, vectors: Vectors, linked: Sequence[Links]) -> Vectors:
-        """What is left of each question's vector without the span of the vectors of its names.
+        """The vector of each question without its projection on the vectors of the names in it.
 
-        A name without a vector stays in it.
+        Names without a vector are not removed.
         """
         questions, rows, _ = link_columns(linked)
         places, held = positions(self.keys[rows], self.owners)

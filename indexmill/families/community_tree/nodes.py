@@ -1,7 +1,7 @@
-"""The entities and communities of a snapshot by row: what turns the nodes that community_tree found into hits.
+"""The entities and communities of a snapshot by row, and their conversion into hits.
 
-A row is a node's place in the pack ``community_tree/tree``: the tables ``described/<e>`` one after the other, then the
-tables ``communities/<g>``, level by level.
+A row is a node's position in the pack ``community_tree/tree``: the rows of the tables ``described/<e>`` in order, then
+those of the tables ``communities/<g>``, level by level.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ TREE = "community_tree/tree"
 """The artifact that holds the tree."""
 
 INDEX = "community_tree/index"
-"""The artifact that holds the C-HNSW index over its nodes."""
+"""The artifact that holds the C-HNSW index over the tree's nodes."""
 
 
 class Communities:
-    """Rows of all entities and communities, the tree that they stand in, and the hits made of them.
+    """The rows of all entities and communities, their tree, and their conversion into hits.
 
-    names: of the entities, to find them by.
+    names: finds entities by name.
 
     Raises FamilyNotFound for a snapshot without community_tree.
     """
@@ -61,7 +61,7 @@ class Communities:
         return len(self._communities)
 
     def _keys(self, artifacts: Artifacts) -> npt.NDArray[np.uint64]:
-        """The start of the id of every entity, ascending: of snapshots that do not hold them, read from the table."""
+        """The start of every entity's id, ascending; computed from the table if the snapshot does not store them."""
         keys = artifacts.arrays(TREE).get("entity_keys")
         if keys is None:
             columns = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
@@ -69,7 +69,7 @@ class Communities:
         return keys
 
     def label(self, row: int) -> NodeLabel:
-        """The id, the name or title, and the text of one node."""
+        """The id, name or title, and text of one node."""
         first = self.tree.leaves
         if row < first:
             told = (self._entities.value(row, name) for name in ("entity_id", "surface", "description"))
@@ -78,7 +78,7 @@ class Communities:
         return NodeLabel(*map(str, told))
 
     def rating(self, row: int) -> float:
-        """How much a community matters, 0 to 10."""
+        """The rating of a community, 0 to 10."""
         return round(float(self._communities.value(row - self.tree.leaves, "rating")), 3)  # a float32
 
     def tokens(self, row: int) -> int:
@@ -90,7 +90,7 @@ class Communities:
     def hits(self, rows: Sequence[int], scores: Sequence[float], explain: bool = True) -> list[Hit]:
         """The nodes of these rows as hits, in the order given.
 
-        The explanation of an entity holds the relations with those entities that stand before it.
+        The explanation of an entity lists its relations with the entities before it.
         """
         hits = []
         before: list[int] = []
@@ -156,13 +156,13 @@ class Communities:
 def communities_of(artifacts: Artifacts) -> Communities:
     """The entities and communities of a snapshot, opened once.
 
-    Raises FamilyNotFound where there are none, CorruptBlob where tree, index and tables do not fit each other.
+    Raises FamilyNotFound if there are none, CorruptBlob if tree, index and tables do not fit each other.
     """
     return artifacts.once("communities", lambda: Communities(artifacts))
 
 
 def open_tree(artifacts: Artifacts) -> CommunityTree:
-    """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
+    """The snapshot's tree over mapped arrays; raises CorruptBlob if arrays are missing or do not fit each other."""
     arrays, index = artifacts.arrays(TREE), artifacts.arrays(INDEX)
     tree = CommunityTree(
         offsets=arrays["level_offsets"],

@@ -1,19 +1,24 @@
-"""community_tree's passages, which ArchRAG leaves out: those that the entities and communities found were made from.
+"""Ranking of passages for community_tree: those from which the entities and communities found were made (ours).
 
-With b the cosine of the least near of the ``reach`` nearest entities:
+ArchRAG returns no passages. With b the cosine of the last of the ``reach`` nearest entities:
 
     score(p) = b + similarity_weight (sim(q, p) - b)
                + sum over the entities e found of        (s(q, e) - b) a(e, p) / n(e)^spread
                + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
 
-where sim is the cosine, with that of the title beside it (``passage_vectors``); s(q, e) is the greater of its cosine,
-if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names (`entities`); a(e, p) is 1
-where p is about e, ``mention_weight`` where e was extracted from p otherwise, and 0 elsewhere; n(e) is the number of
-passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p) how many of these were
-extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is about as near as that
-entity, and the scores of nodes and passages may stand in one list. ``reach`` nodes of each level are asked; those with
-n above ``widest`` tell too little of any one passage. Where no entity is found by names, the graph only guesses what is
-asked for: similarity then counts 1, and what nodes say ``similarity_weight``.
+where
+
+- sim is the cosine, combined with that of the title (``passage_vectors``);
+- s(q, e) is the greater of the cosine of e, if e is one of the nearest, and b + (1 - b) g(e), if e gains by names
+  (`entities`);
+- a(e, p) is 1 if p is about e, ``mention_weight`` if e was extracted from p otherwise, and 0 elsewhere;
+- n(e) is the number of passages that e was extracted from, n(c) the sum of n(e) over the entities under c, n(c, p) the
+  number of these entities that were extracted from p, and w is ``community_weight``.
+
+The only passage of an entity therefore scores about as high as the entity, so that nodes and passages can share one
+ranked list. The ``reach`` nearest nodes of each level give evidence, except those with n above ``widest``, which say
+too little about any one passage. If the question names no entity, the evidence of the graph is only a guess: the
+weights are then swapped, 1 for the similarity and ``similarity_weight`` for the evidence.
 """
 
 from __future__ import annotations
@@ -37,10 +42,10 @@ _TOGETHER = 64  # questions whose passages are ranked at once
 
 
 class Evidence(NamedTuple):
-    """What nodes say for passages, each for each.
+    """The evidence of nodes for passages, one row per pair.
 
-    pairs: of a question and a passage, ascending, repeated where several nodes speak for a passage. nodes: their rows
-    in the tree. amounts: what they add to the score.
+    pairs: question and passage, ascending, repeated if several nodes support a passage. nodes: the rows of the nodes in
+    the tree. amounts: the amount that each adds to the score.
     """
 
     pairs: Pairs
@@ -48,12 +53,12 @@ class Evidence(NamedTuple):
     amounts: Scores
 
     def of(self, chosen: slice | Allowed) -> Evidence:
-        """Some of it."""
+        """A part of the evidence."""
         return Evidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
 
 
 class RankedPassages(NamedTuple):
-    """The passages of one question, best first, ties by row, and what speaks for them, the question being number 0."""
+    """The passages of one question, best first, ties by row, and the evidence for them (as question number 0)."""
 
     rows: Rows
     scores: Scores
@@ -69,10 +74,10 @@ def rank_passages(
     setting: CommunityTreeParameters,
     k: int,
 ) -> Iterator[RankedPassages]:
-    """At most k passages of every question.
+    """The k best passages of every question, or fewer.
 
-    vectors: of the passages. levels: the nodes found, entities first, ``reach`` of each level at least, or all that it
-    has. gained: the entities found by words.
+    vectors: the vectors of the passages. levels: the nodes found, entities first, at least ``reach`` of each level, or
+    all of a smaller level. gained: the entities found by words.
     """
     near = vectors.nearest_to(asked, k) if k else []
     for first in range(0, len(asked.vectors), _TOGETHER):
@@ -104,7 +109,7 @@ def rank_passages(
 
 
 def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> tuple[Scores, Scores]:
-    """What similarity counts for each of so many questions, and what nodes count: the other way round for no name."""
+    """The weights of similarity and of the nodes for each question; swapped for questions that name no entity."""
     knows = np.full(questions, setting.name_weight == 0)
     knows[parts(named.pairs)[0]] = True
     return np.where(knows, setting.similarity_weight, 1.0), np.where(knows, 1.0, setting.similarity_weight)
@@ -113,9 +118,9 @@ def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> 
 def evidence(
     tree: CommunityTree, levels: Sequence[LevelNodes], gained: Gains, setting: CommunityTreeParameters
 ) -> Evidence:
-    """What the nodes found say for the passages under them, by question and passage, then by node.
+    """The evidence of the nodes found for the passages under them, by question and passage, then by node.
 
-    gained: the entities of these questions that are found by words.
+    gained: the entities that these questions find by words.
     """
     if not levels:
         return Evidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
@@ -128,7 +133,7 @@ def evidence(
 
 
 def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters) -> Evidence:
-    """What entities say, in any order."""
+    """The evidence of entities, in any order."""
     known = entities_of(nearest, nearest.least, gained)
     asking, rows = parts(known.pairs)
     telling = (known.beyond > 0) & (tree.extractions[rows] <= setting.widest)
@@ -140,7 +145,7 @@ def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, settin
 
 
 def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
-    """What communities say, in any order."""
+    """The evidence of communities, in any order."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for level in levels[1:]:
         beyond = level.scores.astype(np.float64) - levels[0].least[:, None]
@@ -154,7 +159,7 @@ def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: 
     each = distinct(node)
     owners, entities = tree.leaves_under(each)
     whose, passages, _ = tree.passages.links(entities)
-    # Of every node found by any question, the passages under it with how many entities of it are in each.
+    # The passages under every node that any question found, with the number of its entities in each passage.
     ties, counts = np.unique(paired(owners[whose], passages), return_counts=True)
     below = Sparse(
         ties.searchsorted(paired(np.arange(len(each) + 1), np.zeros(len(each) + 1, np.int64))),

@@ -1,4 +1,4 @@
-"""community_tree over a snapshot: its nodes and passages searched, and made into hits."""
+"""The retriever of community_tree: searches a snapshot's nodes and passages and returns hits."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ __all__ = ["CommunityTreeReader"]
 
 
 class CommunityTreeReader(PassageRetriever):
-    """The nearest entities and communities of every level, and the passages that they were made from, as one list.
+    """The nearest entities and communities of every level, and the passages from which they were made, as one list.
 
-    The explanation of an entity is ``{"type", "relations"}``, its relations with the entities before it among the hits:
-    ``{"source", "target", "kind", "description", "entity_id"}`` each, the last of the other one. That of a community is
-    ``{"level", "rating", "size", "members"}``: how many entities are under it, and the ids of its members. Either
-    has ``"stand_in"``, true, where the language model did not write its text. That of a passage is ``{"entities",
-    "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
+    The explanation of an entity is ``{"type", "relations"}``: its relations with the entities before it among the hits,
+    each ``{"source", "target", "kind", "description", "entity_id"}`` with the id of the other entity. The explanation
+    of a community is ``{"level", "rating", "size", "members"}``: the number of entities under it and the ids of its
+    members. Both have ``"stand_in": true`` if the language model did not write the text. The explanation of a passage
+    is ``{"entities", "communities"}``: the nodes found above it, each with the amount ``added`` to the score, the
+    largest first.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -44,13 +45,13 @@ class CommunityTreeReader(PassageRetriever):
         self._tree = self._communities.tree
 
     def _use(self, setting: Any) -> None:
-        """With what its preset settles: see ``PassageRetriever``."""
+        """Apply settings, with the values that their preset fixes: see ``PassageRetriever``."""
         super()._use(setting)
         self._applied: CommunityTreeParameters = setting.applied()
         self._vectors = self._near.untitled if setting.preset == "paper" else self._near
 
     def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
-        """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
+        """Rank passages by the evidence of the nodes found and by their cosine: see ``PassageRetriever``."""
         setting = self._applied
         levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
@@ -58,7 +59,7 @@ class CommunityTreeReader(PassageRetriever):
             yield Ranking(one.rows, one.scores, answer=(one.evidence, may))
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Through which entities and communities: see ``PassageRetriever``."""
+        """Explanations by entities and communities: see ``PassageRetriever``."""
         return [
             self._through(one.answer[0], one.rows[list(its)], one.answer[1])
             for one, its in zip(found, places, strict=True)
@@ -95,7 +96,7 @@ class CommunityTreeReader(PassageRetriever):
     def _merged(
         self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool
     ) -> list[Hit]:
-        """Nodes and passages as one list by score, a node before a passage where they are equal."""
+        """Merge nodes and passages into one list by score; on ties nodes come first."""
         both, own = np.concatenate([nodes, passages.rows]), len(nodes)
         value = np.concatenate([scores, passages.scores])
         order = (-value).argsort(kind="stable")[:k]
@@ -113,7 +114,7 @@ class CommunityTreeReader(PassageRetriever):
         return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
 
     def _through(self, told: Evidence, passages: Rows, may: Allowed | None) -> list[dict[str, Any]]:
-        """Of one question, the explanation of each of some passages; only nodes that may be shown are named."""
+        """The explanations of some passages of one question; they name only nodes that may be shown."""
         first = self._tree.leaves
         rows = parts(told.pairs)[1]  # ascending
         explanations = []

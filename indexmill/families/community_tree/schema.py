@@ -54,7 +54,7 @@ def _index_problems(
     levels, sizes = layers_of(offsets), row_lengths(offsets)
     if (levels[linked] != levels.repeat(row_lengths(indptr))).any():
         yield "a link leads to another level"
-    below = np.concatenate([[0], sizes])[levels]  # how many nodes the level below each node has
+    below = np.concatenate([[0], sizes])[levels]  # the size of the level below each node
     if ((down >= 0) != (below > 0)).any() or (levels[down[down >= 0]] + 1 != levels[down >= 0]).any():
         yield "a link down does not lead to the level below"
     entered = np.flatnonzero(sizes)

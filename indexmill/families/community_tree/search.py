@@ -1,8 +1,8 @@
-"""Attributed communities over entities, and what a question is given of them (ArchRAG, section 3.2).
+"""Retrieval of attributed communities over entities (ArchRAG, section 3.2).
 
-A question finds the nodes nearest to it on every level: entities (level 0), then communities, level by level, by one
-search of the C-HNSW index (Algorithm 2). A community of one member has that member's text: it is never given, and the
-next nearest takes its place.
+One search of the C-HNSW index (Algorithm 2) finds the nearest nodes of a question on every level: entities (level 0),
+then communities, level by level. A community of one member has that member's text: it is never returned, and the next
+nearest node takes its place.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
 __all__ = ["CommunityTree", "LevelNodes", "in_one_list", "nodes_of"]
 
-_TILE = 8192  # vectors compared at once where a level is looked through
+_TILE = 8192  # vectors compared at once in an exhaustive search
 
 
 class LevelNodes(NamedTuple):
     """The nodes of one level that each question found, nearest first, ties by row of the index.
 
-    rows: ``(n_questions, k) int64`` of the tree, -1 where the level has fewer. scores: ``(n_questions, k) float32``,
+    rows: ``(n_questions, k) int64``, rows of the tree, -1 past the last hit. scores: ``(n_questions, k) float32``,
     cosines.
     """
 
@@ -40,13 +40,13 @@ class LevelNodes(NamedTuple):
 
     @property
     def least(self) -> Scores:
-        """The cosine of the least near one of each question, 0 where none was found: ``(n_questions,)``."""
+        """The cosine of the last node of each question, 0 if none was found: ``(n_questions,)``."""
         last = np.maximum((self.rows >= 0).sum(axis=1) - 1, 0)
         least: Scores = self.scores[np.arange(len(last)), last].astype(np.float64)
         return least
 
     def of(self, questions: slice) -> LevelNodes:
-        """Those of some questions."""
+        """The nodes of some questions."""
         return LevelNodes(self.rows[questions], self.scores[questions])
 
     def first(self, k: int) -> LevelNodes:
@@ -56,14 +56,14 @@ class LevelNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class CommunityTree(LayeredTree):
-    """Entities, the leaves, then communities level by level, as the pack ``community_tree/tree`` holds them.
+    """Entities as leaves, then communities level by level, as stored in the pack ``community_tree/tree``.
 
-    passages: entities x passages, those that an entity was extracted from. relations: entities x entities, those that a
-    relation leads to or from; relation_rows: parallel to its indices, the row of the relation. quality:
-    ``(n_levels, 2)``, CHI and Sim of each level of communities (eqs. 5, 6). index: over all nodes. index_rows:
-    ``(n_nodes,)``, which node each of its rows is. about: parallel to the indices of ``passages``, whether the passage
-    is about the entity: its document's title names it, or its first sentence names it first. None where that is not
-    known of any.
+    passages: entities x passages, the passages that each entity was extracted from. relations: entities x entities,
+    related in either direction. relation_rows: parallel to the indices of ``relations``, the row of the relation.
+    quality: ``(n_levels, 2)``, CHI and Sim of each level of communities (eqs. 5, 6). index: the C-HNSW index over all
+    nodes. index_rows: ``(n_nodes,)``, the node of each row of the index. about: parallel to the indices of
+    ``passages``, 1 if the passage is about the entity: the document's title names the entity, or the first sentence
+    names it first. None if the snapshot does not store it.
     """
 
     passages: Sparse
@@ -81,46 +81,46 @@ class CommunityTree(LayeredTree):
 
     @cached_property
     def extracted(self) -> Sparse:
-        """Passages x entities: the transpose of ``passages``; no row for passages after the last that has an entity."""
+        """Passages x entities, the transpose of ``passages``; the rows end with the last passage that has entities."""
         owners = np.arange(self.leaves, dtype=np.int32).repeat(np.diff(self.passages.indptr))
         order = self.passages.indices.argsort(kind="stable")
         return Sparse(np.concatenate([[0], np.bincount(self.passages.indices).cumsum()]), owners[order])
 
     @cached_property
     def index_places(self) -> Rows:
-        """The row of the index of every node: ``(n_nodes,)``."""
+        """The row of every node in the index: ``(n_nodes,)``."""
         places = np.empty(len(self.index_rows), dtype=np.int64)
         places[self.index_rows] = np.arange(len(places))
         return places
 
     def shares(self, places: Rows, mention_weight: float) -> Scores:
-        """What passages at some places of ``passages`` count for their entity: 1 where they are about it."""
+        """The weights of the entity-passage links at these places of ``passages``: 1 if the passage is about it."""
         if self.about is None:
             return np.ones(len(places))
         return np.where(self.about.take(places) > 0, 1.0, mention_weight)
 
     @cached_property
     def sizes(self) -> Rows:
-        """How many entities are under every node, 1 for an entity: ``(n_nodes,)``."""
+        """The number of entities under every node, 1 for an entity: ``(n_nodes,)``."""
         return self.summed(np.ones(self.leaves, dtype=np.int64))
 
     @cached_property
     def extractions(self) -> Rows:
-        """Of every node, n(v): in how many passages each entity under it is, summed: ``(n_nodes,)``."""
+        """n(v) of every node: the number of passages of each entity under it, summed: ``(n_nodes,)``."""
         return self.summed(np.diff(self.passages.indptr))
 
     @cached_property
     def single(self) -> npt.NDArray[np.bool_]:
-        """Which nodes are communities of one member: ``(n_nodes,)``."""
+        """A mask of the communities of one member: ``(n_nodes,)``."""
         found = np.zeros(len(self.parents), dtype=np.bool_)
         found[self.leaves :] = np.diff(self.children.indptr) == 1
         return found
 
     def allowed(self, passages: Allowed) -> Allowed:
-        """Which nodes may be shown where some passages may not: those of allowed passages alone, of one at least.
+        """A mask of the nodes that may be shown, given that of passages: nodes with passages, all of them allowed.
 
-        A description or a summary tells what its passages say, so one forbidden passage forbids it. Nor does a relation
-        between two entities that may be shown tell of another: each passage that states it, both are extracted from.
+        A description or a summary repeats what its passages say, so one forbidden passage forbids it. A relation
+        between two allowed entities is safe, too: both were extracted from every passage that states it.
         """
         lengths = np.diff(self.passages.indptr)
         held = np.concatenate([[0], np.cumsum(np.asarray(passages, np.int64)[self.passages.indices])])
@@ -130,10 +130,10 @@ class CommunityTree(LayeredTree):
 def nodes_of(
     tree: CommunityTree, vectors: Vectors, k: int, setting: CommunityTreeParameters, shown: Allowed
 ) -> list[LevelNodes]:
-    """The k nodes of every level searched that are nearest to each question, entities first (Algorithm 2).
+    """The k nearest nodes of each question on every level searched, entities first (Algorithm 2).
 
-    vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, which nodes may be found. Where a search finds
-    too few of them, the question is compared with every one of the level.
+    vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, a mask of the nodes that may be found. If the
+    index finds too few of them on a level, that level is searched exhaustively.
     """
     if not len(tree.parents):
         return []
@@ -158,7 +158,7 @@ def nodes_of(
 def _exhaustive_search(
     tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
 ) -> tuple[Rows, npt.NDArray[np.float32]]:
-    """The k nearest of some nodes of a level, ascending places in it; products are exact, as the index has them."""
+    """The k nearest of the nodes at ascending places of a level, by exact products as in the index."""
     asked, first = on_grid(vectors), tree.index.level(level).start
     rows, best = np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float32)
     for low in range(0, len(places), _TILE):
@@ -172,7 +172,7 @@ def _exhaustive_search(
 
 
 def in_one_list(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
-    """The nodes of one question as one list by falling score, ties by row: each level's cosines times its weight."""
+    """The nodes of one question by falling score (cosine times the weight of its level), ties by row."""
     rows = np.concatenate([np.empty(0, np.int64), *(level.rows[question] for level in levels)])
     scores = np.concatenate(
         [np.empty(0), *(level.scores[question] * level_weight**number for number, level in enumerate(levels))]

@@ -24,10 +24,10 @@ __all__ = ["drawing", "listing", "other_counts", "outline", "statistics"]
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The upper part of a snapshot's communities, as ``show --communities --json`` prints it.
 
-    depth: levels from the roots down. width: roots, and members of a node, the largest first. A node is ``{"id",
-    "kind", "level", "entities", "title", "text"}``, where ``entities`` counts those under it; a community has
-    ``"rating"``, ``"below"``, how many members it has, and those that are drawn in ``"children"``. Raises
-    FamilyNotFound.
+    depth: the number of levels, from the roots down. width: the number of roots, and of members per node, the largest
+    first. A node is ``{"id", "kind", "level", "entities", "title", "text"}``, where ``entities`` is the number of
+    entities under it; a community also has ``"rating"``, the number of its members as ``"below"``, and the members
+    drawn as ``"children"``. Raises FamilyNotFound.
     """
     tree = communities_of(artifacts).tree
     roots = tree.roots()
@@ -82,9 +82,9 @@ def _line(node: dict[str, Any]) -> str:
 
 
 def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
-    """Of each level of communities, ``{"communities", "chi", "sim"}``: how many, and CHI and Sim (eqs. 5, 6).
+    """``{"communities", "chi", "sim"}`` of each level: the number of communities, CHI and Sim (eqs. 5, 6).
 
-    None stands for what is not defined; nothing for a snapshot without community_tree. Raises CorruptBlob.
+    Undefined values are None; the result is empty for a snapshot without community_tree. Raises CorruptBlob.
     """
     if "community_tree" not in artifacts.manifest.families:
         return {}
@@ -103,7 +103,7 @@ def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
 
 
 def listing(told: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many communities each level has, and how good they are, as people read it."""
+    """The number and the quality of communities per level, as text."""
     rows = [
         [
             level,
@@ -117,5 +117,5 @@ def listing(told: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def other_counts(counts: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of the manifest that are not of a level."""
+    """The counts of the manifest, without those of the levels."""
     return {what: number for what, number in counts.items() if what.removeprefix("level_") not in told}

@@ -1,19 +1,19 @@
-"""Where questions enter a heterograph, with which weights, and what texts get for what their units hold.
+"""The entries of questions into a heterograph, their weights, and the scores that texts gain from their units.
 
-NodeRAG (section 2.5) enters at all nodes that dual search finds alike. Here (``preset: ours``) an entry weighs what it
-tells, and what the question names outweighs what merely resembles it:
+NodeRAG (section 2.5) gives all nodes found by dual search equal weight. Here (``preset: ours``) entries are weighted,
+and what the question names outweighs what merely resembles it:
 
-- *A name* in the question weighs 1; a longer name that holds it, the share that it is of its words, divided by the
-  number of such names.
+- *A name* in the question weighs 1; a longer name that contains it weighs the shorter name's share of its
+  words, divided by the number of such names.
 - *A bridge*. Of the units that name an entity of the question, those that resemble the residual query, relative to the
-  most similar, bring their other entities in, each with that similarity to a power: what the next step of the question
-  is about is seldom named in it, and may well be common.
-- *The nearest* units, attributes and high-level elements weigh little beside a name, so that they decide where nothing
-  is named, by degrees, and otherwise between what is alike.
+  most similar, add their other entities, each with that similarity to a power: the subject of the question's next step
+  is seldom named in it, and may well be common.
+- *The nearest* units, attributes and high-level elements weigh little beside a name: they decide if nothing is
+  named, by degrees, and otherwise only break near-ties.
 
-A text has the score of the walk and those of its units: what they hold, it holds. It and its units are then weighed by
-its similarity to the residual query, so that it always stands before its units. The first of the texts that words and
-vectors find are then lifted by a part of the best score that falls with their place: with d = 3 / (3 + place) by d^5,
+The score of a text is that of the walk plus those of its units. It and its units are then multiplied by its similarity
+to the residual query, so that a text always ranks before its units. The first of the texts that words and vectors find
+are then lifted by a share of the best score that falls with their place: with d = 3 / (3 + place) by d^5,
 and where the question names nothing, by degrees, by d.
 """
 
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 __all__ = ["NameEntries", "WeightedEntries", "name_entries", "rescored", "weighted_entries"]
 
 _COMPARED = 512
-"""Texts of the highest scores that are compared with the residual query; whatever k is, so that fewer are the first."""
+"""The number of top texts compared with the residual query, whatever k is, so that fewer hits are a prefix of more."""
 
 _HALF, _STEEPNESS = 3.0, 5
-"""How soon what lifts a text falls with its place, see above."""
+"""The decay of a text's lift with its place, see above."""
 
 _TOGETHER = 32
-"""Questions whose bridges are looked for at once: the links of all entities that they name are laid out together."""
+"""The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
 
 
 class NameEntries(NamedTuple):
     """The names and overviews at which questions enter: pairs, ascending, and their weights.
 
-    exact: pairs of the entities that have a name of the question, ascending.
+    exact: pairs of the entities whose name is one of the question's, ascending.
     """
 
     pairs: Pairs
@@ -68,9 +68,9 @@ class NameEntries(NamedTuple):
 
 
 class WeightedEntries(NamedTuple):
-    """The entries of one question, and the texts that are lifted with the part of the best score that each gains.
+    """The entries of one question, and the lifted texts, with the share of the best score that each gains.
 
-    bridged, units: entities, ascending, and of each the unit that brought it in. residual: ``(d,)``, see ``without``.
+    bridged, units: entities, ascending, and the unit that added each. residual: ``(d,)``, see ``without``.
     """
 
     entries: Entries
@@ -111,10 +111,10 @@ def weighted_entries(
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> list[WeightedEntries]:
-    """Where questions enter.
+    """The weighted entries of questions.
 
-    questions: their vectors, ``(n_questions, d) float32``. near: of each the nearest units, attributes and high-level
-    elements and their cosines; texts: those that words and vectors find, the best first. allowed: which nodes
+    questions: their vectors, ``(n_questions, d) float32``. near: the nearest units, attributes and high-level elements
+    of each, with cosines; texts: those that words and vectors find, the best first. allowed: a mask of the nodes that
     take part; None for all.
     """
     found: list[WeightedEntries] = []
@@ -136,7 +136,7 @@ def _weighted_tile(
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> list[WeightedEntries]:
-    """As ``weighted_entries``, of some questions at once."""
+    """``weighted_entries`` for a tile of questions."""
     count = len(questions)
     owners, entities = parts(named.exact)
     rows = nodes.name_rows(entities)
@@ -178,7 +178,7 @@ def _weighted_tile(
 
 
 def _column(found: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
-    """Rows and values of each question as one column, in their order."""
+    """The rows and values of all questions as columns, in order."""
     owners = np.arange(len(found)).repeat([len(rows) for rows, _ in found])
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in found)])
     return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in found)])
@@ -192,7 +192,7 @@ def _bridged(
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> tuple[Pairs, Scores, Rows]:
-    """The entities that units of what is named bring in, ascending, their weights, and the best such unit of each."""
+    """The entities added through units of named entities, ascending, their weights, and the best such unit of each."""
     graph = nodes.graph
     said, entities = graph.rows("S"), graph.rows("N")
     exact = named.exact if setting.bridge < 1 else named.exact[:0]
@@ -219,14 +219,14 @@ def _bridged(
 
 
 def _best(owners: Rows, values: Scores, count: int) -> Scores:
-    """The largest value of each of so many owners, at least LEAST."""
+    """The largest value of each of ``count`` owners, at least LEAST."""
     found = np.full(count, LEAST)
     np.maximum.at(found, owners, values)
     return found
 
 
 def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> tuple[Rows, Rows]:
-    """Those of some links that lead to nodes of a kind that take part: their owners and columns."""
+    """The links to allowed nodes of a kind: their owners and columns."""
     owners, columns = links
     kept = (columns >= kind.start) & (columns < kind.stop)
     if allowed is not None:
@@ -237,7 +237,7 @@ def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> t
 def rescored(
     nodes: HeterographNodes, scores: Scores, questions: Sequence[WeightedEntries], setting: HeterographParameters
 ) -> Scores:
-    """The scores of the walks ``(n_questions, n_nodes)``, with those of texts and units as the module says."""
+    """The scores of the walks ``(n_questions, n_nodes)``, with texts and units rescored as the module says."""
     count, agreement = len(questions), setting.agreement
     texts, units, held = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.text_of_unit
     found = scores.copy()

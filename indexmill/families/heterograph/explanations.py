@@ -1,4 +1,4 @@
-"""Through which nodes the walk on a heterograph came to what it found: what each of them passed on in its last step."""
+"""Explanations of a walk on a heterograph: the score that neighbours passed to a node in the last step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Through", "through"]
 
 
 class Through(NamedTuple):
-    """What came to some nodes, by node, the most first, ties by row of the sender.
+    """The flow into some nodes, by node, the largest first, ties by row of the sender.
 
-    places: of the nodes, ascending. senders: rows. amounts: parts of the nodes' scores.
+    places: the positions of the nodes, ascending. senders: rows. amounts: parts of the nodes' scores.
     """
 
     places: Rows
@@ -36,9 +36,9 @@ def through(
     most: int,
     by_kind: bool = False,
 ) -> Iterator[Through]:
-    """Of each question, what came to some nodes from each of the ``most`` neighbours that passed on most.
+    """For each question, the flow into some nodes from the ``most`` neighbours that passed on most.
 
-    starts, restart, steps, allowed, by_kind: of the walk (``Heterograph.walk``). A node's score is the sum over all
+    starts, restart, steps, allowed, by_kind: see ``Heterograph.walk``. A node's score is the sum over all
     neighbours, and ``restart`` times its share where it is an entry.
     """
     none = np.empty(0, dtype=np.int64)

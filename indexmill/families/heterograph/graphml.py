@@ -1,7 +1,6 @@
-"""The heterograph of a snapshot for GraphML: its nodes in the order of tables, its edges in that of their table.
+"""The heterograph of a snapshot for GraphML: nodes and edges in the order of their tables.
 
-A shard's texts, or a row group of the tables that are of the whole corpus, are held at a time; of nodes and edges as a
-whole nothing but the rows of entities.
+Memory holds the texts of one shard, or one row group of a corpus-wide table, at a time, and the rows of all entities.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["heterograph"]
 
 _UNDIRECTED = ("same_as", "near")
-"""Kinds of edges whose ends are alike: which of them is the source says nothing."""
+"""The undirected kinds of edges: source and target are interchangeable."""
 
 _NODES = pa.schema(dict.fromkeys(("id", "label", "kind", "text", "document"), pa.string()))
 
@@ -43,10 +42,10 @@ _EDGES = pa.schema(
 def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     """The nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
 
-    A node has its ``kind``, as hits name it; ``label``, a title: of a text that of its document, of an attribute the
-    entity it is of, of a relation its wording; ``text``, which entities and overviews lack; texts the ``document`` they
-    are a passage of. An edge has its ``kind`` and ``weight``, and ``directed``: false where its ends are alike. A
-    relation stands between its entities, and edges lead from its source to it and from it to its target.
+    A node has its ``kind``, as in hits; a ``label``: for a text its document's title, for an attribute its entity, for
+    a relation its wording; a ``text``, except for entities and overviews; a text has its ``document``. An edge has its
+    ``kind`` and ``weight``, and ``directed``, false for undirected kinds. A relation is a node between its entities,
+    with edges from its source to it and from it to its target.
     """
     advice = f"; set {enable(GRAPH)} in indexmill.yaml, build, and take the new version"
     check_family(artifacts.manifest, artifacts.path, "heterograph", advice)
@@ -106,7 +105,7 @@ def _relations(artifacts: Artifacts) -> Iterator[pa.Table]:
 
 
 def _entities(artifacts: Artifacts, named: np.ndarray) -> Iterator[pa.Table]:
-    """named: the rows of the entities that are nodes, ascending."""
+    """The entity nodes. named: the rows of the entities that are nodes, ascending."""
     for first, table in pieces(artifacts, "entities", ["entity_id", "surface"]):
         low, high = np.searchsorted(named, [first, first + len(table)])
         held = table.take(pa.array(named[low:high] - first))
@@ -131,7 +130,7 @@ def _pieces_of(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Ta
 
 
 def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
-    """Nodes of one kind; what is not among the columns is null."""
+    """Nodes of one kind; missing columns are null."""
     count = len(columns["id"])
     held = {"kind": pa.repeat(SHOWN[kind], count), **columns}
     return pa.table({name: held.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
@@ -142,7 +141,7 @@ def _lookup(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArr
 
 
 def _row_groups(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of a table that is one file, a row group at a time. Raises NotFound, CorruptBlob."""
+    """Some columns of a single-file table, a row group at a time. Raises NotFound, CorruptBlob."""
     from indexmill.store.tables import row_groups
 
     for table in row_groups(artifacts.file(name), artifacts.artifact(name), columns):

@@ -1,7 +1,7 @@
 """Finding names that hold another name word by word (NodeRAG, section 2.5: exact matching on names and overviews).
 
-A name is a canonical one (``indexmill.text.names``), so words are what single spaces part. It is found in another where
-its words follow one another there: ``nobel prize`` in ``1921 nobel prize in physics``, not in ``prizes of alfred
+Names are canonical (``indexmill.text.names``), so single spaces separate words. A name is found in another if its words
+are consecutive there: ``nobel prize`` in ``1921 nobel prize in physics``, not in ``prizes of alfred
 nobel``.
 """
 
@@ -23,7 +23,7 @@ from indexmill.text.terms import term_keys
 __all__ = ["NameWords"]
 
 _TOGETHER = 32
-"""Names that are looked for at once: all that hold the rarest word of any are laid out together."""
+"""The number of names searched at once: all names with the rarest word of any of them are in memory together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,7 @@ class NameWords:
     """The words of some names, by row; may be memory maps.
 
     keys: ``(n_words,) uint64``, of the distinct words (``term_keys``), ascending. holders: words x names. starts:
-    ``(n_names + 1,)``, where each name begins in ``words``, ``int32`` rows of ``keys`` in the order in which the names
-    have them.
+    ``(n_names + 1,)``, the start of each name in ``words``, which are ``int32`` rows of ``keys``, name by name.
     """
 
     keys: npt.NDArray[np.uint64]
@@ -46,13 +45,13 @@ class NameWords:
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NameWords:
-        """The words that a pack holds."""
+        """Load the words from a pack's arrays."""
         return cls(arrays["keys"], Sparse.of(arrays, "holders"), arrays["starts"], arrays["words"])
 
     def find(self, name: str, most: int, allowed: Allowed | None = None) -> Rows:
-        """The rows of at most so many names that hold a name: those of fewest words first, ties by row.
+        """The rows of at most ``most`` names that contain a name: those with the fewest words first, ties by row.
 
-        allowed: ``(n_names,)``, which may be found; None for all.
+        allowed: ``(n_names,)``, a mask of the names that may be found; None for all.
         """
         return self.find_each([name], most, allowed)[0]
 
@@ -62,7 +61,7 @@ class NameWords:
         return [rows for tile in tiles for rows in self._find([name.split() for name in tile], most, allowed)]
 
     def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
-        """The rows, ascending, that hold any of each question's names, at most so many for each name: see ``find``."""
+        """The rows, ascending, that contain any of each question's names, at most ``most`` per name: see ``find``."""
         every = list(dict.fromkeys(name for of_one in names for name in of_one))
         known = dict(zip(every, self.find_each(every, most, allowed), strict=True))
         none = np.empty(0, dtype=np.int64)
@@ -77,7 +76,7 @@ class NameWords:
         whole = np.bincount(of_name[known], minlength=len(names)) == counts
         known &= whole[of_name]
         (at,) = known.nonzero()
-        # Of each name the rarest word: only names that hold that one are compared.
+        # The rarest word of each name: only names that contain it are compared.
         asking, _, rarest = best_of_each(of_name[at], -self.holders.degrees(numbers[at]).astype(np.float64))
         owners, rows, _ = self.holders.links(numbers[at[rarest]])
         asked = asking[owners]

@@ -1,7 +1,7 @@
-"""The nodes of a snapshot's heterograph by row: what turns the nodes that a question is given into hits.
+"""The nodes of a snapshot's heterograph by row, and their conversion into hits.
 
-A row is a node's place in the pack ``heterograph/graph``, kind after kind. Its ``rows`` say where the node lies in the
-tables of its kind, one shard after the other: passages, units, attributes, elements, ``heterograph/relations``,
+A row is a node's position in the pack ``heterograph/graph``, kind by kind. Its ``rows`` give the node's row in the
+tables of its kind, shards concatenated: passages, units, attributes, elements, ``heterograph/relations``,
 entities, and elements again for their overviews.
 """
 
@@ -53,13 +53,12 @@ _VECTORS = {"S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors
 
 
 class HeterographNodes:
-    """Rows of all nodes, the graph that they stand in, the words of its names, and the hits made of them.
+    """The nodes of a snapshot, their graph, and the words of its names.
 
     graph: without parameters. names: of entities by their canonical name, row i the i-th entity of the graph. words:
     of entities and overviews, in their order.
 
-    Raises FamilyNotFound for a snapshot without the family, CorruptBlob where arrays are missing, or where they and the
-    tables do not fit each other.
+    Raises FamilyNotFound for a snapshot without the family, CorruptBlob if arrays are missing or do not fit the tables.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -85,7 +84,7 @@ class HeterographNodes:
         self._units = artifacts.vectors("unit_vectors", "vectors")
         self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
         self.name_vectors, owners = name_vectors_of(artifacts)
-        """The vectors of names, one shard after the other; none in a snapshot without a family that needs them."""
+        """The vectors of names, by shard; empty for a snapshot without a family that needs them."""
         at, has = positions(arrays["entity_keys"], owners)
         self._name_rows = np.where(has, at, -1)
         vectors = {kind: sum(map(len, shards)) for kind, shards in of_kinds.items()}
@@ -97,7 +96,7 @@ class HeterographNodes:
         units = self.graph.rows("S")
         said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
         self.text_of_unit = self.of_passages(said.astype(np.int64))
-        """The text that says each unit, in the order of units."""
+        """The text of each unit, in the order of units."""
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -107,8 +106,8 @@ class HeterographNodes:
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
         """The k units, attributes and high-level elements nearest to each question, and their cosines.
 
-        questions: ``(n_questions, d) float32``. allowed: ``(n_nodes,)``, which nodes may be found; None for all. Exact;
-        of equal ones the first in the order of the tables.
+        questions: ``(n_questions, d) float32``. allowed: ``(n_nodes,)``, a mask of nodes; None for all. Exact; ties go
+        to the first in the order of the tables.
         """
         if not k:
             return [(np.empty(0, np.int64), np.empty(0))] * len(questions)
@@ -117,9 +116,9 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in found]
 
     def enterable(self, allowed: Allowed) -> Allowed:
-        """Which entities and overviews may be entered where some nodes take no part: those that lead to one that does.
+        """A mask of the entities and overviews that may be entered: those linked to an allowed node.
 
-        allowed: ``(n_nodes,)``. The answer is parallel to ``words``: ``(n_names,)``.
+        allowed: ``(n_nodes,)``. The result is parallel to ``words``: ``(n_names,)``.
         """
         names, links = self.graph.rows("N", "O"), self.graph.links
         leads = allowed.copy()
@@ -140,21 +139,21 @@ class HeterographNodes:
     # What ways into the graph weigh
 
     def name_rows(self, entities: Rows) -> Rows:
-        """Where the vector of the name of each of some entities stands in ``name_vectors``, -1 where it has none."""
+        """The row in ``name_vectors`` of each entity's name, -1 if it has no vector."""
         found: Rows = self._name_rows[entities - self.graph.rows("N").start]
         return found
 
     def texts_of(self, units: Rows) -> Rows:
-        """The text that says each of some units."""
+        """The text that each unit belongs to."""
         found: Rows = self.text_of_unit[units - self.graph.rows("S").start]
         return found
 
     def unit_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of some pairs of a vector, of ``(n_vectors, d)``, and a unit."""
+        """The cosines of (vector, unit) pairs; vectors: ``(n_vectors, d)``."""
         return self._cosines(self._units, pairs, vectors)
 
     def text_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of some pairs of a vector, of ``(n_vectors, d)``, and a text."""
+        """The cosines of (vector, text) pairs; vectors: ``(n_vectors, d)``."""
         return self._cosines(self._passage_vectors, pairs, vectors)
 
     def _cosines(self, shards: Sequence[Vectors], pairs: Pairs, vectors: Vectors) -> Scores:
@@ -174,7 +173,7 @@ class HeterographNodes:
         return self._label(row, kind, passages)
 
     def _label(self, row: int, kind: str, passages: Rows) -> NodeLabel:
-        """The same, of a node of a kind. passages: those that it comes from."""
+        """The name of a node of this kind. passages: those that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
             at = np.array([place])
@@ -195,11 +194,11 @@ class HeterographNodes:
         return NodeLabel(table.value(place, "entity_id"), table.value(place, "surface"), "")
 
     def tokens(self, row: int) -> int:
-        """The tokens of one node's text; of a relation's, an estimate."""
+        """The number of tokens of a node's text; an estimate for a relation."""
         return self._tokens(row, *self.graph.kinds(np.array([row])))
 
     def _tokens(self, row: int, kind: str) -> int:
-        """The same, of a node of a kind."""
+        """The number of tokens of a node of this kind."""
         place = int(self._rows[row])
         if kind == "T":
             return self._passages.tokens(place)
@@ -213,9 +212,9 @@ class HeterographNodes:
     def hits(
         self, rows: Rows, scores: Scores, explanations: Explanations = None, allowed: Allowed | None = None
     ) -> list[Hit]:
-        """Nodes as hits; to the explanation of each come the ids of the passages that it comes from.
+        """Convert nodes into hits; explanations gain the ids of the passages that a node comes from.
 
-        allowed: the passages that take part; the others are not named.
+        allowed: a mask of the passages that may be named.
         """
         found = []
         come_from = self._passages_behind(rows)
@@ -255,14 +254,14 @@ class HeterographNodes:
         return [passages[first:end] for first, end in pairwise(cuts)]
 
     def _about(self, row: int) -> str:
-        """The surface of the entity that an attribute is of: it is linked to no other."""
+        """The surface of an attribute's entity, the only one it is linked to."""
         _, linked, _ = self.graph.links.links(np.array([row]))
         names = self.graph.rows("N")
         (entity,) = linked[(linked >= names.start) & (linked < names.stop)]
         return str(self._tables["N"].value(int(self._rows[entity]), "surface"))
 
     def _problem(self, tables: Mapping[str, int], vectors: Mapping[str, int]) -> str:
-        """Which nodes, rows of tables and vectors do not fit each other; empty where all do."""
+        """A description of nodes, table rows and vectors that do not fit each other; empty if all fit."""
         lengths = {**tables, "T": len(self._passages), "O": tables["H"]}
         for kind in KINDS:
             rows, length = self._rows[self.graph.rows(kind)], lengths[kind]
@@ -279,6 +278,6 @@ class HeterographNodes:
 def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
     """The heterograph of a snapshot and its nodes, opened once.
 
-    Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
+    Raises FamilyNotFound if there is none, CorruptBlob if its arrays and tables do not fit each other.
     """
     return artifacts.once("heterograph", lambda: HeterographNodes(artifacts))

@@ -63,9 +63,9 @@ class HeterographParameters:
 
     @property
     def by_kind(self) -> bool:
-        """Whether the walk passes on as much along the links of each kind together."""
+        """True if a node divides its score among the kinds of its links."""
         return self.preset == "ours"
 
     def most(self) -> tuple[int | None, ...]:
-        """How many nodes of each retrieved kind the walk adds, in the order of KINDS; None for all."""
+        """The maximum number of nodes of each kind that the walk adds, in the order of KINDS; None for all."""
         return (self.texts, self.units, self.attributes, self.high_level, self.relations)

@@ -1,4 +1,4 @@
-"""heterograph over a snapshot: a question's entries found, its walk made into hits of five kinds (NodeRAG, 2.5)."""
+"""heterograph over a snapshot: finds entries, walks, and returns hits of five kinds (NodeRAG, 2.5)."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 __all__ = ["HeterographReader"]
 
 _CONSTANT = 5.0
-"""Of the reciprocal ranks by which texts that words and vectors find are put in one order."""
+"""The constant of the reciprocal rank fusion of lexical and dense texts."""
 
 _EXPLAINED = 5
-"""Most nodes that a hit's explanation says it was reached through."""
+"""The maximum number of nodes under ``through`` in a hit's explanation."""
 
 
 @dataclass(frozen=True)
 class _EntryPoints:
-    """Where questions enter the graph.
+    """The entries of questions into the graph.
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
-    entries of each question, found by name and by vector. weighted: of each question, where entries have weights.
-    allowed: which nodes take part, ``named_allowed`` which names and overviews (``HeterographNodes.enterable``); None
-    for all.
+    entries of each question, found by name and by vector. weighted: those of each question, if entries have weights.
+    allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews
+    (``HeterographNodes.enterable``); None for all.
     """
 
     names: Sequence[Sequence[str]]
@@ -64,7 +64,7 @@ class _EntryPoints:
 
 
 class _NodeList(NamedTuple):
-    """The nodes of one question, best first. number: its own. cosines: of texts found by that alone, NaN for others."""
+    """The nodes of one question, best first. number: its own. cosines: of texts found by that alone, else NaN."""
 
     number: int
     rows: Rows
@@ -73,7 +73,7 @@ class _NodeList(NamedTuple):
     cosines: Scores
 
     def at(self, places: Sequence[int]) -> _NodeList:
-        """Those at some places."""
+        """The nodes at some positions."""
         chosen = np.array(places, dtype=np.int64)
         return _NodeList(
             self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen]
@@ -105,7 +105,7 @@ class HeterographReader(PassageRetriever):
         self._index = words_of(artifacts)
 
     def reads(self, k: int) -> int:
-        """Those that begin at texts, too: see ``PassageRetriever``."""
+        """At least ``near_texts``: see ``PassageRetriever``."""
         most: int = self._setting.near_texts
         return max(k, most)
 
@@ -121,7 +121,7 @@ class HeterographReader(PassageRetriever):
             yield Ranking(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Through which nodes the walk came to texts: see ``PassageRetriever``."""
+        """Explanations of texts by the nodes that the walk came through: see ``PassageRetriever``."""
         if not found:
             return []
         entered: _EntryPoints = found[0].answer[0]
@@ -160,7 +160,7 @@ class HeterographReader(PassageRetriever):
 
     @property
     def _near(self) -> PassageVectors:
-        """What finds the nearest texts: titles are not of the paper."""
+        """The index of the nearest texts; the paper does not use titles."""
         return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
 
     def _texts(self, asked: QueryBatch) -> list[Rows]:
@@ -185,7 +185,7 @@ class HeterographReader(PassageRetriever):
                 yield graph.chosen(entries.rows, of_one, setting.most())
 
     def _filled(self, asked: QueryBatch, number: int, found: Walked, texts: int, k: int) -> _NodeList:
-        """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
+        """At most k nodes of a question, with the nearest texts after those of the walk, at most ``texts`` of both."""
         rows, scores = found.rows[:k], found.scores[:k]
         wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
         more, similar, cosines = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
@@ -207,7 +207,7 @@ class HeterographReader(PassageRetriever):
         )
 
     def _within_budget(self, listed: _NodeList) -> _NodeList:
-        """Those whose texts the token budget allows: as the paper has it the entries first, else the best."""
+        """The nodes whose texts fit into the token budget; entries first for ``paper``, else the best."""
         budget = self._setting.token_budget
         if budget is None:
             return listed
@@ -253,7 +253,7 @@ class HeterographReader(PassageRetriever):
         return told
 
     def _by_name(self, entered: _EntryPoints, number: int) -> dict[int, str]:
-        """The first name of a question that each of its names and overviews holds."""
+        """The first name of a question that each name or overview node contains, by row."""
         first, found = self._graph.rows("N").start, dict[int, str]()
         names = entered.names[number]
         every = self._nodes.words.find_each(names, self._setting.names, entered.names_allowed)

@@ -33,7 +33,12 @@ GRAPH = PackSchema(
         "links.indptr": pointers("nodes", "links", "where the links of each node begin, and the end"),
         "links.indices": indices("links", "nodes", "every edge in the rows of both ends, ascending"),
         "links.kinds": Array(
-            "uint8", ("links",), "the kind of each edge: a place in the order of `heterograph/edges`", below=10, least=0
+            "uint8",
+            ("links",),
+            "the kind of each edge: a place in the order of `heterograph/edges`",
+            below=10,
+            least=0,
+            optional=True,
         ),
         "passages.indptr": pointers(
             "supported", "support", "where the passages that each of T, S, A, H and R comes from begin, and the end"

@@ -1,4 +1,4 @@
-"""A graph of nodes of seven kinds, and what a question is given of it (NodeRAG, section 2.5).
+"""A graph of nodes of seven kinds, and retrieval from it (NodeRAG, section 2.5).
 
     T  texts: the passages            R  relations between two entities
     S  units: what a passage says     N  names of entities
@@ -14,9 +14,9 @@ with P the adjacency divided by the degrees of its rows; a node without links pa
 highest scores of each kind but names and overviews, and the entries of such kinds, are what is retrieved: relations are
 never entries, names and overviews are never retrieved.
 
-That is the paper's retrieval (``preset: paper``). By default entries have weights (`entries`), a node
-passes on as much along its links of each kind together, to what is about it more, and a text has the scores of its
-units, too.
+That is the paper's retrieval (``preset: paper``). By default entries have weights (`entries`), a node divides its
+score equally among the kinds of its links, except for a larger share between a subject and what is about it, and a
+text also gains the scores of its units.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ KINDS = ("T", "S", "A", "H", "R", "N", "O")
 the last two by name."""
 
 EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
-"""The kinds of edges in the order in which they are counted; what they lead from and to is in ``docs/families.md``."""
+"""The kinds of edges, in the order of counts; ``docs/families.md`` describes their ends."""
 
 _TILE = 1 << 18
-"""Scores of several questions that are held at once, 2 MiB: more are no faster. One question has one for each node."""
+"""The number of scores of several questions in memory at once, 2 MiB: more are no faster."""
 
 _LINKS = 1 << 20
-"""Links that are laid out at once, some 40 MiB."""
+"""The maximum number of links in memory at once, some 40 MiB."""
 
 _SUBJECT = EDGES.index("subject")  # not in the paper
 
 _KIND_WEIGHTS = np.where(np.arange(len(EDGES)) == _SUBJECT, 4.0, 1.0)
-"""What a node passes on along its links of each kind together, compared with the other kinds that it has."""
+"""The relative weight of each kind of links in what a node passes on."""
 
 
 class Entries(NamedTuple):
-    """Where one question enters: distinct rows, ascending, and the weight of each, 1 of all together [p]."""
+    """The entries of one question: distinct rows, ascending, and their weights, which sum to 1 [p]."""
 
     rows: Rows
     shares: Scores
 
     @classmethod
     def alike(cls, rows: Rows) -> Entries:
-        """Entries of one weight."""
+        """Entries of equal weight."""
         return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
 
 
 class Walked(NamedTuple):
-    """What one question is given: rows best first, ties by row, their scores, and which of them are entries."""
+    """The nodes retrieved for one question: rows best first, ties by row, their scores, and a mask of entries."""
 
     rows: Rows
     scores: Scores
@@ -81,8 +81,8 @@ class Heterograph:
 
     offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric,
     each link once in each of its two rows. passages: texts, units, attributes, high-level elements and relations x
-    passages, those that each comes from; None where no passage is ever left out. edge_kinds: ``(n_links,) uint8``, of
-    each of ``links`` its place in EDGES; None in a snapshot of before there were subjects: all are then of one kind.
+    passages, those that each comes from; None where no passage is ever left out. edge_kinds: ``(n_links,) uint8``, the
+    index in EDGES of each link; None in older snapshots without subjects: all links are then of one kind.
     """
 
     offsets: Integers
@@ -101,7 +101,7 @@ class Heterograph:
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Heterograph:
-        """The graph that a pack holds; raises ValueError where its arrays do not fit each other."""
+        """Load the graph from a pack's arrays; raises ValueError if they do not fit each other."""
         links = Sparse.of(arrays, "links")
         passages = Sparse.of(arrays, "passages") if "passages.indptr" in arrays else None
         offsets, kinds = arrays["offsets"], arrays.get("links.kinds")
@@ -121,11 +121,11 @@ class Heterograph:
         return [KINDS[kind] for kind in (self.offsets.searchsorted(rows, side="right") - 1).tolist()]
 
     def allowed(self, passages: Allowed) -> Allowed:
-        """Which nodes take part where some passages may not: ``(n_nodes,)``.
+        """A mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
 
-        A text, a unit or a relation where a passage that says it is allowed; an attribute or a high-level element where
-        all are that it was made of, since it tells what they say; an overview with its element. Names always: they are
-        never shown, and lead to what is allowed only.
+        A text, a unit or a relation takes part if any of its passages is allowed; an attribute or a high-level element
+        if all of its source passages are, since its text draws on them; an overview with its element. Names always do:
+        they are never shown, and lead only to allowed nodes.
         """
         if self.passages is None:
             raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
@@ -148,11 +148,11 @@ class Heterograph:
         setting: HeterographParameters | None = None,
         allowed: Allowed | None = None,
     ) -> Iterator[Walked]:
-        """What each question is given, in turn; a question in a batch gets exactly what it gets alone.
+        """The nodes retrieved for each question in turn; a question in a batch gets exactly what it gets alone.
 
-        named: for each question rows of names and overviews that it names. near: rows of the units, attributes and
-        high-level elements nearest to it. allowed: which nodes take part (``allowed``), None for all. A question
-        without entries is given nothing.
+        named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
+        high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all. A question without
+        entries gets no nodes.
         """
         setting = setting or HeterographParameters()
         starts = self.starts(named, near, allowed)
@@ -161,7 +161,7 @@ class Heterograph:
             yield self.chosen(entries.rows, scores, setting.most())
 
     def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
-        """The entries of each question, all of one weight: see ``retrieve``."""
+        """The entries of each question, equally weighted: see ``retrieve``."""
         starts = [np.unique(np.concatenate([one, other])) for one, other in zip(named, near, strict=True)]
         if allowed is not None:
             starts = [rows[allowed[rows]] for rows in starts]
@@ -202,7 +202,7 @@ class Heterograph:
     ) -> Scores:
         """The scores ``(n_questions, n_nodes)`` after some steps from each question's entries.
 
-        by_kind: whether a node passes on as much along its links of each kind together, or along each link.
+        by_kind: True if a node divides its score among the kinds of its links, False if equally among its links.
         """
         size = len(self)
         counts = np.array([len(one.rows) for one in starts], dtype=np.int64)
@@ -218,9 +218,9 @@ class Heterograph:
         return scores.reshape(len(starts), size)
 
     def _step(self, held: Rows, passed: Scores, cells: int, allowed: Allowed | None, by_kind: bool) -> Scores:
-        """What comes to each cell, a question and a node, where some pass on so much along all their links together.
+        """The flow into each cell, a (question, node) pair, from the cells ``held``, each passing on ``passed`` in all.
 
-        What comes to a cell is added up in the order of the rows that it comes from, whatever is laid out at once.
+        The flow into a cell is summed in the order of the source rows, whatever the block size.
         """
         rows = held % max(len(self), 1)
         found = np.zeros(cells)
@@ -251,7 +251,7 @@ class Heterograph:
     def chosen(self, entries: Rows, scores: Scores, most: Sequence[int | None]) -> Walked:
         """The entries that are always given, and the best of each kind, of one question.
 
-        A text or a relation may be an entry, too, but is given for its score alone.
+        A text or a relation may be an entry, too, but is retrieved for its score alone.
         """
         best = [entries[(entries >= self.offsets[1]) & (entries < self.offsets[4])]]
         for kind, count in zip(KINDS, most, strict=False):
@@ -266,10 +266,10 @@ class Heterograph:
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
-    """What part of its score each of some nodes passes on along a link: ``(count, 1)``, by kind ``(count, n_kinds)``.
+    """The share of its score that a node passes on along one link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
 
-    owners, kinds: of each link its node and its kind; without kinds all are alike. With them a node passes on as much
-    along its links of each kind together, and four times as much between a subject and what is about it.
+    owners, kinds: the node and the kind of each link; without kinds all links are alike. With kinds a node divides its
+    score equally among the kinds of its links, with four times the share for links of subjects.
     """
     width = 1 if kinds is None else len(EDGES)
     counts = np.bincount(_cells(owners, kinds), minlength=count * width).reshape(count, width)
@@ -282,12 +282,12 @@ def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
 
 
 def _cells(owners: Rows, kinds: Integers | None) -> Rows:
-    """The places in a table as of ``shares``, one row after the other."""
+    """The flat indices of links into the table of ``shares``."""
     return owners if kinds is None else owners * len(EDGES) + kinds
 
 
 def _best(scores: Scores, count: int | None) -> Rows:
-    """The places of the highest scores above zero, at most so many, None for all; of equal ones the first."""
+    """The positions of the highest scores above zero, at most ``count``, None for all; ties go to the first."""
     (places,) = (scores > 0).nonzero()
     if count is None:
         return places
@@ -301,8 +301,8 @@ def _best(scores: Scores, count: int | None) -> Rows:
 def within_budget(found: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
     """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``found``.
 
-    tokens: of the text of each. Both are spent on the entries first, the best before the others, then on what the walk
-    added; one that does not fit into what is left of the budget is passed over, and the next is tried.
+    tokens: the tokens of each text. k and budget are spent on the entries first, the best before the others, then on
+    the other nodes; a node that does not fit into the rest of the budget is skipped, and the next is tried.
     """
     counts = list(tokens)
     places: list[int] = []

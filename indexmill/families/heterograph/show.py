@@ -1,4 +1,4 @@
-"""What a heterograph is made of, as ``indexmill show`` tells it: the paper's table 4, and what it takes to store.
+"""The statistics of a heterograph for ``indexmill show``: the paper's table 4, and storage.
 
 Counts come from the graph's own arrays, bytes from the manifest: no table is read.
 """
@@ -40,12 +40,12 @@ _TEXTS = {
     "R": "heterograph/relations",
     "N": "entities",
 }
-"""The tables that hold the texts of each kind; an overview is in the row of its element."""
+"""The tables with the texts of each kind; an overview is in the row of its element."""
 
 _VECTORS = {"T": "vectors", "S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
 
 _OF_PASSAGES = ("passages", "passage_keys")
-"""The arrays of ``vectors/<shard>`` that are of passages: the others are of sentences."""
+"""The arrays of ``vectors/<shard>`` for passages; the others are for sentences."""
 
 _REST = {
     "edges": ("heterograph/nodes", "heterograph/edges"),
@@ -62,7 +62,7 @@ def statistics(artifacts: Artifacts) -> dict[str, Any]:
     ``storage``: the bytes of texts, of vectors, of the tables of nodes and edges, of the graph that is walked, of the
     words of names, and of all. ``stand_ins``: attributes and elements that no model wrote though one was asked.
 
-    Nothing for a snapshot without the family. Raises CorruptBlob.
+    Empty for a snapshot without the family. Raises CorruptBlob.
     """
     if "heterograph" not in artifacts.manifest.families:
         return {}
@@ -142,12 +142,12 @@ def _whole(artifact: Artifact) -> int:
 
 
 def _of_passages(artifact: Artifact) -> int:
-    """The bytes of the vectors of passages, and of their keys, of a pack that holds those of sentences beside them."""
+    """The bytes of passage vectors and their keys in a pack that also holds those of sentences."""
     schema: dict[str, Any] = artifact.schema_ if isinstance(artifact.schema_, dict) else {}
     held = (schema[name] for name in _OF_PASSAGES if name in schema)
     return sum(np.dtype(one["dtype"]).itemsize * math.prod(one["shape"]) for one in held)
 
 
 def other_counts(counts: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of the manifest that are not told by kind."""
+    """The manifest's counts that the statistics leave out."""
     return {what: number for what, number in counts.items() if what == "stand_ins"}

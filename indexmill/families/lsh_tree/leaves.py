@@ -1,18 +1,16 @@
-"""The passages of lsh_tree, in two rounds (ours; EraRAG ranks them by their cosine alone).
+"""Ranking of passages for lsh_tree, in two rounds (ours; EraRAG ranks them by their cosine alone).
 
-The first round adds up what a passage's places in two lists are worth, that of its cosine and that of its words (BM25,
-where the snapshot holds the postings):
+The first round fuses two ranked lists, one by cosine and one by words (BM25, if the snapshot has the postings):
 
     score(p) = sum over the lists that hold p of   1 / (constant + place),   places from 1
 
-(reciprocal ranks, Cormack et al., 2009, with a small constant, since the first few places are what is read). In its
-first hits the sentence nearest to the question is sought: what is said there about the question, such as a name that
-the question does not have. The second round ranks by the question's words with ``carried`` times those of the
-sentence. Passages stand in the order of the score of both rounds' lists, those of the first weighed by ``first_round``.
-(A list of the second round by the question's vector with the sentence's was measured to do harm.) Without postings
-there is one round.
+(reciprocal rank fusion, Cormack et al., 2009, with a small constant, since only the first few places are read). Its
+first hits are searched for the sentence nearest to the question, which may have words that the question lacks, such as
+a name. The second round ranks by the question's words plus the sentence's words weighted by ``carried``. The final
+order fuses the lists of both rounds, those of the first weighted by ``first_round``. (A second-round list by
+the vectors of question and sentence was measured to do harm.) Without postings there is one round.
 
-What only a summary tells stays the paper's: see ``indexmill.families.lsh_tree.search``.
+Summaries are retrieved as in the paper: see ``indexmill.families.lsh_tree.search``.
 """
 
 from __future__ import annotations
@@ -40,9 +38,9 @@ Scores = npt.NDArray[np.floating]
 class Ordered(NamedTuple):
     """The passages of one question, best first.
 
-    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, so that they compare with those of summaries: a
-    passage has the cosine of its place and not its own, unless that is its place. sentence: the row of the one that
-    the second round took up, -1 for none.
+    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, falling, so that they are comparable with those of
+    summaries: the i-th passage has the i-th largest cosine, which need not be its own. sentence: the row of the
+    sentence used in the second round, -1 for none.
     """
 
     rows: Rows
@@ -53,8 +51,8 @@ class Ordered(NamedTuple):
 class Leaves:
     """The passages of a snapshot, their sentences, and their words.
 
-    sentences: ``(n, d) float32`` arrays of unit rows, one after the other. starts: ``(n_passages + 1,)``, the
-    first sentence of every passage. texts: of some sentences, by row. index: the postings; None where there are none.
+    sentences: ``(n, d) float32``, consecutive arrays of unit rows. starts: ``(n_passages + 1,)``, the first sentence of
+    every passage. texts: returns the texts of sentences, given their rows. index: the postings; None if there are none.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class Leaves:
         self._texts, self._index = texts, index
 
     def rank(self, asked: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
-        """The k best passages of each question; fewer where fewer are allowed. They are the first of more."""
+        """The k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
         depth = max(k, setting.pool)
         if setting.preset == "paper":
             near = self._passages.untitled.nearest_to(asked, depth)
@@ -99,10 +97,10 @@ class Leaves:
         ]
 
     def _cosines(self, near: Sequence[tuple[Rows, Scores]], vectors: Vectors, pool: int) -> list[Scores]:
-        """The cosines of the nearest passages of each question, falling: of the pool, then of each further place.
+        """The cosines of the nearest passages of each question, falling: the pool sorted, the rest made monotonic.
 
-        Where titles count, the nearest do not stand in the order of their cosines; and the first few must not depend on
-        how many are asked for.
+        If titles count, the nearest passages are not in the order of their cosines. Only the pool is sorted, so that
+        the first cosines do not depend on k.
         """
         if not self._passages.weight:
             return [scores for _, scores in near]
@@ -114,7 +112,7 @@ class Leaves:
         return found
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
-        """The sentence of each question's hits that is nearest to it, of equals the first; -1 where there is none."""
+        """The sentence of each question's hits that is nearest to the question, ties by row; -1 if there is none."""
         owners = np.arange(len(hits)).repeat([len(rows) for rows in hits])
         rows = np.concatenate([np.empty(0, np.int64), *hits])
         counts = self._starts[rows + 1] - self._starts[rows]
@@ -132,7 +130,7 @@ class Leaves:
     def _second_terms(
         self, led: Rows, sentences: Rows, asked: QueryBatch, setting: LshTreeParameters
     ) -> list[dict[str, float]]:
-        """How much the terms of each question and of its sentence count."""
+        """The weights of the terms of each question and of its sentence."""
         analyser = Analyser()
         said = question_terms([asked.questions[at] for at in led.tolist()])
         terms = []
@@ -146,7 +144,7 @@ class Leaves:
 
 
 def _filled(rows: Rows, others: Rows, k: int) -> Rows:
-    """The first k rows, filled up in the order of others where there are fewer."""
+    """The first k rows; if there are fewer, they are filled up from ``others`` in order."""
     if len(rows) >= k:
         return rows[:k]
     more = others[np.isin(others, rows, invert=True)]

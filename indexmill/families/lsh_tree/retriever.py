@@ -1,4 +1,4 @@
-"""lsh_tree over a snapshot: its tree and vectors searched, its nodes made into hits."""
+"""The retriever of lsh_tree: searches a snapshot's passages and summaries and returns hits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["LshTreeReader"]
 class LshTreeReader(PassageRetriever):
     """The nearest passages and summaries, as one flat set or by a pattern, within a token budget.
 
-    Which passages, and in which order, is what ``Leaves`` says; the score of a hit is a cosine, that of its place. The
-    explanation of a summary is ``{"layer", "passages"}``, the ids of the passages under it, and ``"stand_in"``,
-    true, where the language model did not write it; that of a passage is ``{"layer": 0, "above"}``, the ids of the
-    summaries above it, from the nearest to the root, those that may be shown, and ``"second_round"``, the sentence that
-    the second round took up, where there was one.
+    ``Leaves`` selects and orders the passages; scores are cosines (of a passage's place: see ``Ordered``). The
+    explanation of a summary is ``{"layer", "passages"}``, with the ids of the passages under it, and ``"stand_in":
+    true`` if the language model did not write it. The explanation of a passage is ``{"layer": 0, "above"}``, with the
+    ids of the summaries above it that may be shown, from the nearest to the root, and ``"second_round"``, the sentence
+    used in the second round, if there was one.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -58,14 +58,14 @@ class LshTreeReader(PassageRetriever):
         )
 
     def reads(self, k: int) -> int:
-        """Those of its first round: see ``PassageRetriever``."""
+        """At least ``pool``: see ``PassageRetriever``."""
         pool: int = self._setting.pool
         return max(k, pool)
 
     def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
 
-        What the tree adds to the rank of a passage (the nearness of the summaries above it) was measured to do harm.
+        The tree does not change the order: ranking by the nearness of the summaries above was measured to do harm.
         """
         return (Ranking(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
 
@@ -97,7 +97,7 @@ class LshTreeReader(PassageRetriever):
     def _hits(
         self, nodes: Sequence[Nodes], allowed: Allowed | None, sentences: Sequence[int] | None
     ) -> list[list[Hit]]:
-        """The nodes of some questions as hits. sentences: what led the second round of each; None to say no reasons."""
+        """The nodes of some questions as hits. sentences: those of the second rounds; None for no explanations."""
         first = self._tree.leaves
         rows, scores = (np.concatenate(column) for column in zip(*nodes, strict=True))
         is_passage = rows < first
@@ -116,7 +116,7 @@ class LshTreeReader(PassageRetriever):
         return [list(islice(hits, len(one.rows))) for one in nodes]
 
     def _second_rounds(self, sentences: Sequence[int]) -> list[dict[str, Any]]:
-        """What each question's hits say of the sentence that led the second round: nothing where there was none."""
+        """The part of each question's explanations about the second round; empty if there was none."""
         texts = iter(self._texts(np.array([one for one in sentences if one >= 0], dtype=np.int64)))
         return [{"second_round": next(texts)} if sentence >= 0 else {} for sentence in sentences]
 
@@ -138,15 +138,15 @@ class LshTreeReader(PassageRetriever):
 
 
 def _in_order(nodes: Nodes, first: int) -> Nodes:
-    """The nodes by falling score; of equal ones passages, rows below ``first``, and each kind as it stands."""
+    """Sort nodes by falling score, stably; on ties passages (rows below ``first``) come first."""
     order = np.lexsort((nodes.rows >= first, -nodes.scores))
     return Nodes(nodes.rows[order], nodes.scores[order])
 
 
 def _sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """The first sentence of every passage, and the number of all; sentences stand in the order of their passages.
+    """The row of the first sentence of every passage, then the number of sentences.
 
-    Raises CorruptBlob where they do not.
+    Raises CorruptBlob if the sentences are not in the order of their passages.
     """
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""A tree of summaries over passages, and what a question is given of it (EraRAG, section III.D, Algorithm 2).
+"""Retrieval from a tree of summaries over passages (EraRAG, section III.D, Algorithm 2).
 
 The search is collapsed: passages and summaries of every layer are one flat set, and the k nearest to the question are
 the candidates. Two patterns fix how many of each kind there are, p the ratio:
@@ -6,12 +6,12 @@ the candidates. Two patterns fix how many of each kind there are, p the ratio:
     detailed      ceil(p k) passages,   then  k - ceil(p k) summaries
     summarised    ceil(p k) summaries,  then  k - ceil(p k) passages
 
-The paper writes pk and k - pk; the favoured kind gets the fraction. Where one kind has too few, the other fills up.
+The paper writes pk and k - pk; we round up for the favoured kind. If one kind has too few, the other fills up.
 
-A token budget is spent on the candidates in turn, the nearest first, under a pattern those of the favoured kind before
-the others. One that does not fit into what is left of it is passed over and the next is tried: one long text would
-otherwise keep out the shorter ones that follow, or everything where it comes first. Nothing beyond the k candidates
-takes its place, so a budget only leaves out, and does not reach for far texts because they are short.
+A token budget is spent on the candidates in order: the nearest first, and under a pattern the favoured kind first. A
+candidate that does not fit into the rest of the budget is skipped and the next is tried; otherwise one long text would
+keep out all shorter ones after it. Skipped candidates are not replaced from beyond the k, so that a budget never adds
+distant texts because they are short.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Nodes", "candidates"]
 
 
 class Nodes(NamedTuple):
-    """Nodes of the tree in some order, and how near each is to the question."""
+    """Nodes of the tree in some order, and their similarities to the question."""
 
     rows: Rows
     scores: npt.NDArray[np.float32]
@@ -38,11 +38,11 @@ class Nodes(NamedTuple):
 def candidates(passages: Nodes, summaries: Nodes, k: int, setting: LshTreeParameters) -> Nodes:
     """The k candidates in the order in which a budget is spent on them.
 
-    passages, summaries: the k nearest of each kind, best first; fewer where there are fewer.
+    passages, summaries: the k nearest of each kind, or all if there are fewer, best first.
     """
     if setting.pattern == "collapsed":
         merged = _joined(passages, summaries)
-        order = np.argsort(-merged.scores, kind="stable")[:k]  # of equal ones passages first, each kind as it stands
+        order = np.argsort(-merged.scores, kind="stable")[:k]  # on ties passages first
         return Nodes(merged.rows[order], merged.scores[order])
     detailed = setting.pattern == "detailed"
     favoured, others = (passages, summaries) if detailed else (summaries, passages)

@@ -21,9 +21,10 @@ __all__ = ["drawing", "outline"]
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The upper part of a snapshot's tree, as ``show --tree --json`` prints it.
 
-    depth: layers from the roots down. width: roots, and children of a node, the largest first. A node is ``{"id",
-    "kind", "layer", "passages", "text"}``, where ``passages`` counts those under it; a summary has ``"below"``, how
-    many children it has, and those that are drawn in ``"children"``. Raises FamilyNotFound.
+    depth: the number of layers, from the roots down. width: the number of roots, and of children per node, the largest
+    first. A node is ``{"id", "kind", "layer", "passages", "text"}``, where ``passages`` is the number of passages under
+    it; a summary also has the number of its children as ``"below"``, and the children drawn as ``"children"``. Raises
+    FamilyNotFound.
     """
     tree = summaries_of(artifacts).tree
     sizes = tree.summed(np.ones(tree.leaves, np.int64))

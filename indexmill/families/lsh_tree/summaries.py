@@ -1,6 +1,6 @@
-"""The summaries of a snapshot by row: what turns the rows that a method found into hits.
+"""The summaries of a snapshot by row, and their conversion into hits.
 
-A row is a summary's place in all tables ``summaries/<label>``, one after the other; layers are numbered from 1.
+A row is a summary's position in the tables ``summaries/<label>``, concatenated; layers are numbered from 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TREE = "lsh_tree/tree"
 
 
 def summaries_of(artifacts: Artifacts) -> Summaries:
-    """The summaries of a snapshot, opened once; raises FamilyNotFound where there are none."""
+    """The summaries of a snapshot, opened once; raises FamilyNotFound if there are none."""
     return artifacts.once("summaries", lambda: Summaries(artifacts))
 
 
@@ -42,7 +42,7 @@ def open_tree(artifacts: Artifacts) -> LayeredTree:
 
 
 class Summaries:
-    """Rows of all summaries, the tree that they stand in, and the hits made of them.
+    """The rows of all summaries, their tree, and their conversion into hits.
 
     Raises FamilyNotFound for a snapshot without lsh_tree.
     """

@@ -1,6 +1,6 @@
-"""tri_graph's first stage: activation spreads from what questions name over sentences (LinearRAG, section 3.2.1).
+"""tri_graph's first stage: activation spreads over sentences from named entities (LinearRAG, section 3.2.1).
 
-All questions of a tile go hop by hop together, as pairs of a question and a row (``columns``).
+All questions of a tile are processed together, hop by hop, as pairs of a question and a row (``columns``).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = ["NOTHING", "Activated", "Activation", "activate", "joined"]
 
 
 class Activation(NamedTuple):
-    """An activated entity: its score, its level [L, eq. 7; 1 for what the question names], and how it was reached.
+    """An activated entity: its score, its level (L of eq. 7; 1 for a named entity), and the link that reached it.
 
-    ``sentence`` is the row of the sentence that bridged from the entity ``source``; None on level 1.
+    ``sentence`` is the row of the sentence that bridged from the entity ``source``; both are None on level 1.
     """
 
     entity: int
@@ -76,11 +76,11 @@ class Activated:
 _NONE = np.empty(0, dtype=np.int64)
 
 NOTHING = Activated(_NONE, np.empty(0, dtype=np.float64), _NONE, _NONE, _NONE)
-"""What a question activates that names no entity."""
+"""The activation of a question that names no entity."""
 
 
 def joined(columns: Sequence[Activated]) -> Activated:
-    """What some questions activate, each on its own, as columns over all of them, numbered in their order."""
+    """Concatenate the activations of single questions, numbered in order."""
     questions = np.arange(len(columns)).repeat([len(one.pairs) for one in columns])
     _, entities = parts(np.concatenate([one.pairs for one in columns]))
     return Activated(
@@ -94,7 +94,7 @@ def joined(columns: Sequence[Activated]) -> Activated:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """What one iteration of eq. 5 reached: pairs, ascending, with scores, and the sentence and entity it came by."""
+    """The pairs that one iteration of eq. 5 reached, ascending, with scores, bridging sentences and source entities."""
 
     pairs: Pairs
     scores: Scores
@@ -107,21 +107,21 @@ def activate(
 ) -> Activated:
     """Spread activation from the questions' entities over sentences (eq. 5) with pruning.
 
-    vectors: ``(n_questions, d) float32``. linked: of each question. near: the nearest passages, which let a wide entity
-    pass on. most: links that may be laid out at once; raises TooManyLinks. allowed: the passages whose sentences
-    bridge; None for all.
+    vectors: ``(n_questions, d) float32``. linked: the links of each question. near: the nearest passages; wide entities
+    pass activation only through their sentences. most: the limit of links in memory; raises TooManyLinks above it.
+    allowed: the passages whose sentences may bridge; None for all.
     """
     setting = graph.parameters
-    threshold = setting.activation_threshold if setting.pruning else 0.0  # of this iteration
+    threshold = setting.activation_threshold if setting.pruning else 0.0  # for this iteration
     active = _linked(linked)
     frontier, carried = active.pairs, active.scores
     strongest = np.zeros(len(linked))  # similarity of the best sentence of the first iteration
     for hop in range(setting.hops if setting.activation else 0):
         if hop:
             threshold = max(threshold * setting.threshold_factor - setting.threshold_step, 0.0)
-        carried = carried * np.sqrt(graph.rarity(parts(frontier)[1]))  # what each passes on
+        carried = carried * np.sqrt(graph.rarity(parts(frontier)[1]))  # the activation that each passes on
         if hop and setting.reading == "max":
-            # No path is longer than its first part: what cannot pass the threshold need not be tried.
+            # Scores only fall along a path: entities at or below the threshold lead to nothing above it.
             able = carried > threshold
             frontier, carried = frontier[able], carried[able]
         if not len(frontier):
@@ -146,14 +146,14 @@ def activate(
 
 
 def _linked(linked: Sequence[Links]) -> Activated:
-    """What the questions name."""
+    """The entities that the questions name, as columns."""
     questions, entities, scores = link_columns(linked)
     nothing = np.full(len(entities), -1, dtype=np.int64)
     return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
 
 
 def _mentioning(graph: Graph, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
-    """The sentences that mention the frontier's entities: positions in ``frontier``, ascending, and pairs."""
+    """The sentences that mention the frontier's entities: positions in ``frontier``, ascending, and sentence pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
     is_wide = mentioned_in.degrees(entities) > graph.parameters.widest_entity
@@ -169,7 +169,7 @@ def _mentioning(graph: Graph, frontier: Pairs, near: Pairs, most: int | None) ->
         needed = np.zeros(int(asking[-1]) + 1, dtype=np.bool_)
         needed[questions[wide]] = True
         asking, passages = asking[needed[asking]], passages[needed[asking]]
-        passages = passages.astype(graph.sentence_passage.dtype)  # of another type, numpy would convert all sentences
+        passages = passages.astype(graph.sentence_passage.dtype)  # else numpy would convert all sentences
         first = graph.sentence_passage.searchsorted(passages, side="left")
         lengths = graph.sentence_passage.searchsorted(passages, side="right") - first
         rows = runs(first, lengths)
@@ -194,11 +194,11 @@ def _bridge(
     threshold: float,
     most: int | None,
 ) -> _Reached:
-    """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
+    """Run one iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
 
-    carried: what each entity of the frontier passes on. sources, sentences: the links of the frontier, as position of
-    the entity and sentence. touched, similarity: the distinct sentences, and the similarity of each. threshold:
-    of this iteration.
+    carried: the activation that each entity of the frontier passes on. sources, sentences: the links of the frontier,
+    as the entity's position and the sentence. touched, similarity: the distinct sentences, and the similarity of each.
+    threshold: the threshold of this iteration.
     """
     setting = graph.parameters
     at = touched.searchsorted(sentences)
@@ -213,7 +213,7 @@ def _bridge(
         (kept,) = best[at].nonzero()
     if kept is not None:
         sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
-    if setting.reading == "max" and setting.pruning:  # a weaker link leads to nothing that is kept
+    if setting.reading == "max" and setting.pruning:  # weaker links end below the threshold
         strong = flow > threshold
         sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
     rows, level, first = best_of_each(sentences, flow)
@@ -230,7 +230,7 @@ def _bridge(
 
 
 def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) -> tuple[Pairs, Scores]:
-    """Take over what was reached (the MAX of eq. 5); return the pairs that are new and above the threshold."""
+    """Merge the reached pairs into ``active`` (the MAX of eq. 5); return the new pairs above the threshold."""
     at, known = positions(reached.pairs, active.pairs)
     (better,) = (known & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
     if len(better):

@@ -1,4 +1,4 @@
-"""What led tri_graph to its passages: entities, and the sentences that bridged to them."""
+"""Explanations of tri_graph: entities, and the sentences that bridged to them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Explanations:
         self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
 
     def of(self, answers: Sequence[Retrieved]) -> list[list[Explanation]]:
-        """For every passage that was found, question by question: see ``TriGraphReader``."""
+        """The explanations of every passage found, question by question: see ``TriGraphReader``."""
         entities: list[list[list[Explanation]]] = [[[] for _ in found.passages] for found in answers]
         active = joined([found.active for found in answers])
         lists = [named for of_one in entities for named in of_one]
@@ -51,7 +51,7 @@ class Explanations:
         ]
 
     def _named(self, answers: Sequence[Retrieved], active: Activated) -> zip[tuple[int, Explanation]]:
-        """The number of a hit and the description of an entity in it, hit by hit and by falling score."""
+        """Pairs of a hit's number and the description of an entity in it, by hit and falling score."""
         asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
         hits, entities, _ = self._contents.links(np.concatenate([found.passages for found in answers]))
         inside, column = matches(paired(asking[hits], entities), active.pairs)
@@ -63,7 +63,7 @@ class Explanations:
         return zip(hits[best].tolist(), [told[i] for i in once.searchsorted(column).tolist()], strict=True)
 
     def _explain(self, active: Activated) -> list[Explanation]:
-        """A description of each of some activated entities."""
+        """A description of each activated entity."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
         surfaces = self._entities.take(rows, "surface")

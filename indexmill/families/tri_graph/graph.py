@@ -20,11 +20,11 @@ __all__ = ["Graph"]
 class Graph:
     """A Tri-graph over plain arrays, which may be memory maps; only the rows that a question touches are read.
 
-    passages: ``(n, d) float32`` arrays of unit rows, one after the other the rows of all passages. sentences: the same
-    for sentences. names: finds entities by canonical name. name_vectors: the same for the names of the entities
-    ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's. sentence_passage:
-    ``(n_sentences,)``, ascending, the passage of each sentence; without it a wide entity passes nothing on. near: finds
-    the nearest passages; None for those by their vectors alone.
+    passages: ``(n, d) float32``, consecutive arrays with the unit vectors of all passages. sentences: the same for
+    sentences. names: finds entities by canonical name. name_vectors: the vectors of the names of the entities
+    ``name_rows``, ascending (None for all entities); names without a vector are not removed from the question's vector.
+    sentence_passage: ``(n_sentences,)``, ascending, the passage of each sentence; without it wide entities pass nothing
+    on. near: finds the nearest passages; None to find them by their vectors alone.
     """
 
     passages: Sequence[Vectors]
@@ -41,5 +41,5 @@ class Graph:
         object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
 
     def rarity(self, entities: Rows) -> Scores:
-        """How much some entities tell."""
+        """The weights of some entities; 1 if rarity is off."""
         return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))

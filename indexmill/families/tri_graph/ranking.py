@@ -1,6 +1,6 @@
 """tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, section 3.2.2).
 
-All questions of a tile walk together, as pairs of a question and a row (``columns``).
+All questions of a tile are processed together, as pairs of a question and a row (``columns``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def rank(
 ) -> tuple[Pairs, Scores]:
     """The passages that take part in each question, ascending, and their scores (eqs. 6, 7).
 
-    near, similarities: the nearest passages of every question, by question and falling similarity. most: links that
-    may be laid out at once; raises TooManyLinks. allowed: the passages that may take part; None for all.
+    near, similarities: the nearest passages of every question, by question and falling similarity. most: the limit of
+    links in memory; raises TooManyLinks above it. allowed: the passages that may take part; None for all.
     """
     setting, matrices = graph.parameters, graph.matrices
     naming, named = parts(active.pairs)
@@ -59,14 +59,14 @@ def rank(
     start, entity_start = (1 - d) * start, (1 - d) * entity_start
     for step in range(setting.steps):
         to_passages = sums(owners, importance[column] * from_entity, len(score))
-        if step + 1 < setting.steps:  # nothing comes after the last step's entities
+        if step + 1 < setting.steps:  # the last step needs only the passages
             importance = entity_start + d * sums(column, score[owners] * from_passage, len(importance))
         score = start + d * to_passages
     return passages, score
 
 
 def _scaled(questions: Rows, similarities: Scores) -> Scores:
-    """Similarities, of each question the strongest first, on the scale from its weakest (0) to its strongest (1)."""
+    """Scale the similarities of each question, given in falling order, from its weakest (0) to its strongest (1)."""
     every = np.arange(int(questions[-1]) + 1)
     strongest = similarities[questions.searchsorted(every)]
     weakest = similarities[questions.searchsorted(every, side="right") - 1]

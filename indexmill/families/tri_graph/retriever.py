@@ -1,4 +1,4 @@
-"""tri_graph over a snapshot: its arrays and parameters handed to ``TriGraph``, its answers made into hits."""
+"""The retriever of tri_graph: opens a snapshot's ``TriGraph``, ranks passages and explains them."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
 
 
 class TriGraphReader(PassageRetriever):
-    """Passages by activation of entities and PageRank; a question that names no entity gets the nearest ones.
+    """Retrieves passages by activation of entities and PageRank; the nearest passages if a question names no entity.
 
-    The explanation of a hit is ``{"dense": bool, "entities": [...]}``: the activated entities that the passage
-    contains, of which each says ``surface``, ``score``, ``hop`` (0 where the question names it), and, for those
-    further on, the text of the ``sentence`` that bridged to it and the surface ``reached_from``.
+    The explanation of a hit is ``{"dense": bool, "entities": [...]}``: the activated entities in the passage, each with
+    ``surface``, ``score``, ``hop`` (0 for an entity that the question names) and, on later hops, the text of the
+    ``sentence`` that bridged to the entity and the surface of the entity it was ``reached_from``.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -73,7 +73,7 @@ class TriGraphReader(PassageRetriever):
         self._explanations = Explanations(artifacts, self._graph.matrices.contents, sentence_passage)
 
     def _use(self, setting: Any) -> None:
-        """The graph is asked with other settings: see ``PassageRetriever``."""
+        """Apply settings to the graph: see ``PassageRetriever``."""
         super()._use(setting)
         self._graph = replace(self._graph, parameters=setting)
 
@@ -84,11 +84,11 @@ class TriGraphReader(PassageRetriever):
                 yield Ranking(found.passages, found.scores, answer=found)
 
     def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
-        """By the entities that the questions name: see ``PassageRetriever``."""
+        """The coverage by the entities that the questions name: see ``PassageRetriever``."""
         return coverage(asked.questions, self._graph.links(asked), self._graph.matrices.rarity)
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Told]:
-        """Of several questions at once: see ``PassageRetriever``."""
+        """Explanations of several questions at once: see ``PassageRetriever``."""
         some = [
             replace(one.answer, passages=one.rows[np.array(its, dtype=np.int64)])
             for one, its in zip(found, places, strict=True)

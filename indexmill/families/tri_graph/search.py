@@ -2,30 +2,30 @@
 
 A question activates the entities it names (eq. 3). Sentences that resemble the question (eq. 4) carry the activation
 to further entities (eq. 5), hop by hop, until none passes the threshold. The activated entities and the nearest
-passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages. A tile
-of questions goes through the stages together (`activation`, `ranking`): what one question needs
-is a few hundred numbers, for which a call of numpy costs more than the arithmetic.
+passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages. The
+stages (`activation`, `ranking`) process a tile of questions at a time: a single question needs only a few hundred
+numbers, for which the overhead of a numpy call exceeds the arithmetic.
 
-Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
+Our choices where the paper is silent or leaves one (``docs/families.md`` has the measurements):
 
 - *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first. A name that
-  the corpus does not have stands for its nearest one where an encoder is at hand (``encode=``), with the similarity as
-  its score.
+  is not in the corpus is linked to the nearest name if there is an encoder (``encode=``), with the similarity as its
+  score.
 - *The subject.* A document's title names what its sentences are about ("He was born in ..."), so the title's entity
   counts as mentioned in every sentence of the passage, and as several occurrences in eq. 7.
-- *Rarity.* What half of the corpus mentions says little. With rarity 1 / ln(e - 1 + n) for an entity in n documents, a
-  score starts the walk (eqs. 6, 7) times the rarity and passes on (eq. 5) times its square root.
-- *Similarity* (eq. 4) is relative to the most similar sentence that the question's own entities touch, so that one
-  threshold suits every embedder and every way to ask.
-- *The open question.* The names in a question pull its vector to what they name. The part of the vector that lies in
-  the span of their vectors is reduced where similarity looks for the next hop: by ``bridge_residual`` in eq. 4, by
-  ``rank_residual`` where passages are weighed against the question.
-- *Links by occurrence.* A passage and an entity are linked as often as the one mentions the other ("edges connecting
-  passages to their contained entities based on occurrence"), and eq. 6 divides by the number of links.
+- *Rarity.* Frequent entities say little. The rarity of an entity in n documents is 1 / ln(e - 1 + n); its score is
+  multiplied by the rarity to start the walk (eqs. 6, 7), and by the rarity's square root to spread (eq. 5).
+- *Similarity* (eq. 4) is relative to the most similar sentence of the question's own entities, so that one threshold
+  suits every embedder and every phrasing.
+- *The open question.* The names in a question pull its vector towards the named entities. The vector's projection on
+  the span of the names' vectors is therefore reduced: by ``bridge_residual`` in eq. 4, and by ``rank_residual`` when
+  passages are compared with the question.
+- *Links by occurrence.* The number of links between a passage and an entity is the number of mentions ("edges
+  connecting passages to their contained entities based on occurrence"), and eq. 6 divides by the number of links.
 - *The start* of eq. 6 is the hybrid start of eq. 7 over passages and entities together, normalised to one. A
   passage's similarity counts from the weakest (0) to the strongest (1) of the ``dense_passages`` nearest.
-- *The walk* stays on the activated entities, the passages that contain them, and the nearest passages: its cost
-  follows the question and not the corpus. A few steps order the passages as the limit does.
+- *The walk* stays on the activated entities, the passages that contain them, and the nearest passages, so that its
+  cost depends on the question and not on the corpus. A few steps give the same order as the limit.
 - *Agreement.* A passage that the walk reaches should also resemble the open question: its score is multiplied by its
   relative similarity to the power of ``agreement``.
 """
@@ -52,19 +52,19 @@ from indexmill.retrieve.residual_query import LEAST, linked_parts, without
 __all__ = ["Retrieved", "TriGraph"]
 
 QUESTION_TILE = 64
-"""Most questions that are answered together."""
+"""The maximum number of questions in a tile."""
 
 TILE_LINKS = 1 << 18
-"""Most links of a tile that are laid out at once, some 20 MiB; where questions touch more, fewer go together."""
+"""The maximum number of links of a tile in memory, some 20 MiB; a tile with more is split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
     """The passages of one question, best first, ties by row.
 
-    passages: ``(k,) int64`` rows. scores: ``(k,) float64``; where k asks for more passages than the walk reached, the
-    nearest others follow with their similarity minus the largest that there can be, below zero. links and active: why.
-    dense: True where the question names no entity of the graph and the nearest passages stand in.
+    passages: ``(k,) int64`` rows. scores: ``(k,) float64``; if the walk reached fewer than k passages, the nearest
+    others follow, scored below zero by their similarity minus the largest possible one. links, active: the linked and
+    the activated entities. dense: True if the question names no entity of the graph and gets the nearest passages.
     """
 
     passages: Rows
@@ -85,7 +85,7 @@ class TriGraph(Graph):
     __slots__ = ()
 
     def with_parameters(self, **changes: object) -> TriGraph:
-        """The same graph, asked with other parameters."""
+        """A copy of the graph with other parameters."""
         return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
 
     def retrieve(
@@ -96,29 +96,29 @@ class TriGraph(Graph):
         encode: Encode | None = None,
         allowed: Allowed | None = None,
     ) -> list[Retrieved]:
-        """The k best passages of each question; a question in a batch gets exactly what it gets alone.
+        """The k best passages of each question; batching does not change the results.
 
-        vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: gives the unit vectors of
-        names, for those in the questions that no entity has; without it they count for nothing. allowed: which
-        passages ``(n_passages,)`` take part, None for all: no other is found, bridges, or is walked on.
+        vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: returns the unit vectors of
+        names, for names in the questions that no entity has; without it they are ignored. allowed: ``(n_passages,)``, a
+        mask of the passages that take part, None for all; no other is found, bridges, or takes part in the walk.
         """
         asked = QueryBatch(questions, vectors, encode, allowed)
         return [found for tile in self.tiles(asked, k) for found in tile]
 
     def tiles(self, asked: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
-        """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
+        """The results of ``retrieve`` in tiles of questions, which bounds the memory of a large batch."""
         vectors, allowed = asked.vectors, asked.allowed
         close = self._near.nearest_to(asked, max(k, self.parameters.dense_passages))
         return self._tiles(vectors, self.links(asked), close, k, allowed)
 
     @property
     def _near(self) -> PassageVectors:
-        """What finds the nearest passages: titles are not of the paper."""
+        """The index of the nearest passages; the paper does not use titles."""
         near = self.near or PassageVectors(self.passages)
         return near.untitled if self.parameters.preset == "paper" else near
 
     def links(self, asked: QueryBatch) -> list[Links]:
-        """The entities that each question names (eq. 3), also by its nearest name."""
+        """The entities that each question names (eq. 3), also by the nearest name."""
         return links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
         )
@@ -126,7 +126,7 @@ class TriGraph(Graph):
     def _tiles(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> Iterator[list[Retrieved]]:
-        """The answers to some questions, fewer at a time where they touch much."""
+        """Yield the answers in tiles, which are halved when their questions touch too many links."""
         first, size = 0, QUESTION_TILE
         while first < len(linked):
             tile = slice(first, first + size)
@@ -143,13 +143,13 @@ class TriGraph(Graph):
         return link_known([question], self.names, self._is_linked)[0]
 
     def _is_linked(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Whether some entities are in any passage: dates and numbers are in none."""
+        """A mask of the entities that are in any passage: dates and numbers are in none."""
         return self.matrices.contained_in.degrees(rows) > 0
 
     def _answers(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
-        """The answers to a tile of questions; raises TooManyLinks where they touch too much to go together."""
+        """The answers to a tile of questions; raises TooManyLinks if they touch too many links for one tile."""
         found = [
             Retrieved(rows[:k], similarities[:k].astype(np.float64), links, dense=True)
             for links, (rows, similarities) in zip(linked, close, strict=True)
@@ -164,7 +164,7 @@ class TriGraph(Graph):
     def _walk(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
-        """The answers to questions of which each names an entity and has a nearest passage."""
+        """The answers to questions that each name an entity and have a nearest passage."""
         setting = self.parameters
         most = TILE_LINKS if len(linked) > 1 else None
         questions = np.arange(len(linked))
@@ -193,7 +193,7 @@ class TriGraph(Graph):
 
 
 def _slices(questions: Rows, count: int) -> list[slice]:
-    """Where each question stands in a column of ascending ones."""
+    """The slice of each question in an ascending column of questions."""
     return [slice(*cut) for cut in pairwise(questions.searchsorted(np.arange(count + 1)).tolist())]
 
 
@@ -209,7 +209,7 @@ def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
 
 
 def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, below: Scores) -> tuple[Pairs, Scores]:
-    """Add the nearest passages that the walk did not reach, with scores below, to the questions that miss some."""
+    """Add the nearest passages that the walk did not reach, with the scores ``below``, up to ``missing`` for each."""
     _, known = positions(near, pairs)
     (new,) = (~known).nonzero()
     asking, _ = parts(near[new])

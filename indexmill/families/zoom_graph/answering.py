@@ -1,7 +1,7 @@
 """The answer of zoom_graph: the model reads the sentences that the second stage keeps (ZoomRAG, section 3.3).
 
-They stand in their order, and "[...]" where something between them is left out. A passage of which no sentences are
-told, since its document was not zoomed into, is read whole. Hits stay whole passages, which is what is cited.
+Sentences keep their order, with "[...]" for gaps. A passage without kept sentences, since its document was not zoomed
+into, is read whole. Hits remain whole passages, which is what the answer cites.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from indexmill.retrieve.base import override_parameters
 __all__ = ["GAP", "KeptSentences", "ReadSettings", "kept_text"]
 
 GAP = "[...]"
-"""What stands for the sentences that are left out."""
+"""The mark for sentences that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """read: what the model reads of a passage: the sentences that are ``kept``, or the whole ``passage``."""
+    """read: the part of a passage that the model reads: its ``kept`` sentences, or the whole ``passage``."""
 
     read: Literal["kept", "passage"] = "kept"
 
@@ -38,11 +38,11 @@ class KeptSentences(OnePrompt):
 
     @property
     def uses_explanations(self) -> bool:
-        """See ``Answering``: they tell which sentences are kept."""
+        """See ``Answering``: explanations list the kept sentences."""
         return self._setting.read == "kept"
 
     def tokens(self, hit: Hit) -> int:
-        """See ``Answering``: of the passage's tokens the share that its kept sentences have of its bytes."""
+        """See ``Answering``: the passage's tokens, scaled by the kept sentences' share of its bytes."""
         whole = len(hit.text.encode("utf-8"))
         return -(-context_tokens(hit) * len(self._text(hit).encode("utf-8")) // whole) if whole else 0
 
@@ -55,7 +55,7 @@ class KeptSentences(OnePrompt):
 
 
 def kept_text(hit: Hit) -> str:
-    """The sentences of a passage that its explanation tells, in their order; the whole text where it tells none."""
+    """The kept sentences of a passage, from its explanation, in order; the whole text if there are none."""
     end = 0
     pieces: list[str] = []
     for said in (hit.explanation or {}).get("sentences", ()):

@@ -1,10 +1,10 @@
 """The fine walk of ZoomRAG: the sentences of a few documents, scored (section 3.2, eqs. 4, 5 and 10).
 
 Sentences are linked to the entities they mention, to their neighbours in the document, and to sentences of similar
-meaning. The walk starts where the coarse walk left the entities. Its limit (eq. 10) is reached by iterating: with
-beta = 0.9 every step shrinks what is missing to a tenth, and no matrix is inverted, so that cost grows with the number
-of links. Up to DENSE_SENTENCES the semantic links are exp(cos) for every pair of sentences. Beyond, where documents
-are long, exp(cos) is taken as 1 + cos, whose product with a vector needs no pairs: time and memory are linear.
+meaning. The walk starts from the entities' coarse scores. Its limit (eq. 10) is computed by iteration: with beta = 0.9
+every step shrinks the error to a tenth, and no matrix is inverted, so that cost grows with the number of links. Up to
+DENSE_SENTENCES the semantic links are exp(cos) for every pair of sentences. Beyond, where documents are long, exp(cos)
+is taken as 1 + cos, whose product with a vector needs no pairs: time and memory are linear.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from indexmill.retrieve.matrices import Rows, Scores
 __all__ = ["DENSE_SENTENCES", "FineWalk", "Local", "sentence_scores"]
 
 DENSE_SENTENCES = 512
-"""Most sentences of which all pairs are compared."""
+"""The maximum number of sentences for which all pairs are compared."""
 
 _FOLDED = 128
-"""Most sentences whose links by way of entities are made into one matrix with the others."""
+"""The maximum number of sentences whose links through entities are folded into one matrix with the others."""
 
 _PADDED = 8
-"""Matrices are filled up to a multiple of so many sentences, so that those of several questions are one array."""
+"""Matrices are padded to a multiple of this number of sentences, so that those of several questions form one array."""
 
 _CELLS = 1 << 15
-"""Most cells of such an array: 256 KiB."""
+"""The maximum number of cells of such an array: 256 KiB."""
 
 _AT_ONCE = 32
-"""Most sentences whose products are fast as one of OpenBLAS's small products."""
+"""The maximum number of sentences for which one small OpenBLAS product is fast."""
 
 _BLOCKS = 64
-"""Up to so many sentences, the products of all with _BLOCK of them at a time are faster than one large one."""
+"""Up to this number of sentences, products of all with _BLOCK at a time are faster than one large product."""
 
 _BLOCK = 16
 
@@ -52,11 +52,11 @@ _Product = Callable[[Scores], Scores]
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """The local graphs of some questions, one after the other.
+    """The local graphs of some questions, concatenated.
 
-    vectors: ``(n, d)`` of sentences. counts, named: ``(n_graphs,)``, the sentences and the entities of each. rows,
-    documents: ``(l,)``, of each sentence its vector and its document, ascending in a graph. owners, columns: the links
-    of sentences and entities, positions in both, by owner. entities: ``(h,)``, the entities' coarse scores.
+    vectors: ``(n, d)`` of sentences. counts, named: ``(n_graphs,)``, the numbers of sentences and entities of each
+    graph. rows, documents: ``(l,)``, the vector and the document of each sentence, ascending within a graph. owners,
+    columns: the links of sentences and entities, as positions in both, by owner. entities: ``(h,)``, coarse scores.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -102,22 +102,22 @@ class FineWalk:
 
     @property
     def stay(self) -> float:
-        """The share of a score that follows links."""
+        """The share of a score that is passed on along links."""
         return 1 - self.restart
 
     @property
     def share(self) -> float:
-        """Of temporal links in the block of sentences."""
+        """The share of temporal links in the block of sentences."""
         return self.temporal_share if self.semantic and self.temporal else float(self.temporal)
 
     @property
     def mixes(self) -> bool:
-        """Whether sentences are linked to sentences."""
+        """True if sentences are linked to sentences."""
         return self.semantic or self.temporal
 
     @property
     def steps(self) -> int:
-        """Steps after which what is missing of the limit is rounding."""
+        """The number of steps after which the distance to the limit is rounding error."""
         if self.restart >= 1:
             return 1
         if self.restart <= 0:
@@ -126,8 +126,8 @@ class FineWalk:
 
 
 def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
-    """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, whatever stands beside it; zeros
-    where no entity has a coarse score."""
+    """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, independent of the other graphs;
+    zeros if no entity has a coarse score."""
     found = np.zeros(len(graphs.documents))
     mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
     walked = (graphs.counts > 0) & (mass > 0)
@@ -145,18 +145,18 @@ def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
 
 
 def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
-    """The sentences of some small graphs, and their scores: of each graph one matrix, filled up to its width.
+    """The sentences of some small graphs, and their scores, from one matrix per graph, padded to its width.
 
-    The links by way of entities are folded into it: a step of the sentences' scores is two of the walk, and brings what
-    comes from the start, from sentences, and by way of entities. Graphs of one width, which stand together, are one
-    array. chosen, widths: of the graphs, the narrow ones first. mass: of all graphs, the sum of their coarse scores.
+    Links through entities are folded into the matrix: a step on the sentences' scores is two steps of the walk, and
+    adds the flow from the start, from sentences, and through entities. Consecutive graphs of one width form one array.
+    chosen, widths: the graphs and their widths, the narrow ones first. mass: the sum of coarse scores of every graph.
     """
     stay, counts, named, count = setting.stay, graphs.counts[chosen], graphs.named[chosen], len(chosen)
     begins, cells = before(widths), before(widths * widths)
     first, own_entities, begin_entities = before(graphs.counts)[chosen], before(graphs.named)[chosen], before(named)
     sentences, places = runs(first, counts), runs(begins, counts)
 
-    # The links by graph and entity: whose they are, and the place of the sentence in its graph.
+    # The links by graph and entity: the owner, and the position of the sentence in its graph.
     at, owners, columns = np.zeros(len(graphs.owners), dtype=np.int64), graphs.owners, graphs.columns
     if len(graphs.counts) > 1:
         number = np.full(len(graphs.counts), -1, dtype=np.int64)
@@ -184,7 +184,7 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
     sharing = degrees.take(columns)
     start = sums(at_place, (stay * setting.restart) * coarse.take(columns) / sharing, length)
 
-    # By way of an entity a sentence is linked to all that mention it.
+    # Through an entity, a sentence is linked to all sentences that mention it.
     ways = owners.take(runs(before(degrees).take(columns), sharing))
     ways += (cells.take(at) + owners * widths.take(at)).repeat(sharing)
     passed = (stay * stay * across.take(at) / sharing).repeat(sharing)
@@ -214,7 +214,7 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
 
 
 def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
-    """Runs of one width, of no more than _CELLS cells unless one has more, and the width; the widths ascend."""
+    """Slices of graphs of one width, with at most _CELLS cells or one graph, and the width; the widths ascend."""
     every = widths.tolist()
     first = 0
     while first < len(every):
@@ -225,9 +225,9 @@ def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
 
 
 def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Scores, setting: FineWalk) -> Scores:
-    """``_mixed`` of several graphs ``(n_graphs, width, width)``, filled up, times the weight of each.
+    """``_mixed`` of several padded graphs ``(n_graphs, width, width)``, times the weight of each.
 
-    vectors: ``(n_graphs, width, d)``. documents: ``(n_graphs, width)``, -1 for what is no sentence.
+    vectors: ``(n_graphs, width, d)``. documents: ``(n_graphs, width)``, -1 for padding.
     """
     width, share = documents.shape[1], setting.share
     near: Scores = _gaussian(width, setting.temporal_width) * (documents[:, :, None] == documents[:, None, :])
@@ -242,8 +242,8 @@ def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Score
 def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """The inner products ``(n_graphs, width, width)`` of all pairs of the vectors of each graph.
 
-    OpenBLAS has a fast way for small products, but not for a small one of a matrix with itself, which takes twice as
-    long: hence the copy, which numpy does not take for the same matrix.
+    OpenBLAS is fast for small products, but takes twice as long for that of a matrix with itself: hence the copy, which
+    numpy does not recognise as the same matrix.
     """
     width = vectors.shape[1]
     found = np.empty((len(vectors), width, width), dtype=np.float32)
@@ -279,8 +279,8 @@ def _scores(graph: Local, setting: FineWalk) -> Scores:
 
 
 def _mixed(graph: Local, share: float, width: float) -> Scores | _Product:
-    """The block of sentences, temporal and semantic links, columns normalised, then mixed; of many sentences
-    multiplication with it."""
+    """The block of sentences, temporal and semantic links, columns normalised, then mixed; for many
+    sentences a function that multiplies with it."""
     count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)
     if count > DENSE_SENTENCES:
         temporal, semantic = _temporal(graph.documents, width), _semantic(vectors)
@@ -304,7 +304,7 @@ def _gaussian(count: int, width: float) -> Scores:
 
 
 def _temporal(documents: Rows, width: float) -> _Product:
-    """Multiplication with the Gaussian of the distance within a document, columns normalised, without its far ends."""
+    """Multiplication with the Gaussian of the distance within a document, columns normalised, its tails cut off."""
     reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
     steps = [
         (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)

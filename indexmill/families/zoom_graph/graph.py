@@ -1,4 +1,4 @@
-"""The graph of documents and entities over their passages and sentences, and what of it takes part (ZoomRAG, 3.1)."""
+"""The graph of documents and entities over their passages and sentences, and the scope of a call (ZoomRAG, 3.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from indexmill.retrieve.matrices import Integers, Rows, Sparse
 __all__ = ["Graph", "Scope", "ZoomBlocks"]
 
 HELD_MATRICES = 4
-"""Matrices under different settings that are held at once."""
+"""The number of matrices, one per combination of settings, in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class ZoomBlocks:
     entities: Block
 
     def spread(self) -> Rows:
-        """``(n_entities,)``: in how many documents an entity is."""
+        """The document frequency of each entity: ``(n_entities,)``."""
         return np.bincount(self.contents.indices, minlength=len(self.entities.indptr) - 1)
 
     def matrix(self, setting: ZoomGraphParameters, spread: Rows) -> Shared:
-        """M of eq. 6 under some settings."""
+        """The matrix M of eq. 6 under some settings."""
         incidence = self.contents._replace(weights=np.where(self.contents.weights > 0, setting.title_weight, 1.0))
         n, m = len(self.documents.indptr) - 1, len(spread)
         return shared(
@@ -50,7 +50,7 @@ class ZoomBlocks:
 
 
 class _Matrices:
-    """M of eq. 6 under the settings that were last asked with: it is as large as the graph, so few are held."""
+    """A cache of M of eq. 6 for the most recent settings: M is as large as the graph, so few are kept."""
 
     def __init__(self, blocks: ZoomBlocks, spread: Rows) -> None:
         self._blocks = blocks
@@ -59,7 +59,7 @@ class _Matrices:
         self._lock = Lock()
 
     def of(self, setting: ZoomGraphParameters) -> Shared:
-        """The matrix under some settings, made once for all that do not change it."""
+        """The matrix under some settings, cached by those that affect it."""
         key = (setting.title_weight, setting.document_links, setting.entities, setting.scale)
         with self._lock:
             matrix = self._held.pop(key, None)
@@ -67,7 +67,7 @@ class _Matrices:
                 matrix = self._blocks.matrix(setting, self._spread)
             self._held[key] = matrix
             while len(self._held) > HELD_MATRICES:
-                del self._held[next(iter(self._held))]  # asked for the longest ago
+                del self._held[next(iter(self._held))]  # the least recently used
             return matrix
 
 
@@ -75,9 +75,9 @@ class _Matrices:
 class Graph:
     """A ZoomRAG index over plain arrays, which may be memory maps.
 
-    passages, sentences: arrays of unit rows, numbered one after the other. vectors: ``(n_documents, d) float32``, of
+    passages, sentences: arrays of unit rows, numbered consecutively. vectors: ``(n_documents, d) float32``, of
     documents, on the grid of ``indexmill.retrieve.grid``. mentions, mentioned_in: sentences by entities and back.
-    sentence_passage, passage_document: ascending. A graph is made once and asked often.
+    sentence_passage, passage_document: ascending.
     """
 
     passages: Sequence[Vectors]
@@ -107,13 +107,13 @@ class Graph:
 
     @property
     def matrix(self) -> Shared:
-        """M, made of the blocks when it is first asked for."""
+        """The matrix M, built from the blocks on first use."""
         return self.matrices.of(self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What takes part in a call: passages and documents (None for all), how many passages of each document, how many
+    """The scope of a call: passages and documents (None for all), the passages per document, the number of
     documents, and the matrix without the others."""
 
     passages: Allowed | None
@@ -124,7 +124,7 @@ class Scope:
 
     @classmethod
     def of(cls, graph: Graph, allowed: Allowed | None) -> Scope:
-        """What some passages leave."""
+        """The scope of the allowed passages."""
         if allowed is None or allowed.all():
             return cls(None, None, np.diff(graph.passage_starts), len(graph.vectors), graph.matrix)
         counts = np.bincount(graph.passage_document[allowed], minlength=len(graph.vectors))

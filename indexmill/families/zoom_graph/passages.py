@@ -1,6 +1,6 @@
 """From zoom_graph's walk to passages: its best documents, their sentences, their passages (ZoomRAG, section 3.2).
 
-What some questions have found goes through together, as pairs of a question and a row (``columns``).
+The results of several questions are processed together, as pairs of a question and a row (``columns``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages"
 
 
 HELD_SENTENCES = 4096
-"""Sentences whose vectors are held at once, unless one question has more: 6 MiB of 384 float32."""
+"""The number of sentences whose vectors are in memory at once, unless one question has more: 6 MiB at 384 float32."""
 
 
 class Sentence(NamedTuple):
@@ -54,8 +54,8 @@ class Sentence(NamedTuple):
 class Documents:
     """The documents of some questions, by question, then best first.
 
-    questions, rows, scores: of each document. places: ``(n_documents,)``, counted from 0 for every question. dense:
-    ``(n_questions,)``, where the walk reached no document.
+    questions, rows, scores: of each document. places: ``(n_documents,)``, the rank, from 0 for every question. dense:
+    ``(n_questions,)``, True if the walk reached no document.
     """
 
     questions: Rows
@@ -78,9 +78,9 @@ class Documents:
 class Local:
     """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
 
-    counts: ``(n_questions,)``, sentences of each. documents, passages, sentences: of each sentence, with its row.
-    owners, columns: of each link the place of the sentence and of the entity. named: ``(n_questions,)``, entities of
-    each. coarse: of each entity, where the coarse walk left it.
+    counts: ``(n_questions,)``, the number of sentences of each. documents, passages, sentences: the rows of each
+    sentence. owners, columns: the positions of the sentence and the entity of each link. named: ``(n_questions,)``, the
+    number of entities of each. coarse: the coarse score of each entity.
     """
 
     counts: Rows
@@ -110,11 +110,10 @@ def _concatenated(some: Sequence[Documents] | Sequence[Local]) -> dict[str, npt.
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """What the fine walks say.
+    """The results of the fine walks.
 
-    passages, strongest: pairs, ascending, with the score of their best sentence, where sentences are told apart. kept:
-    the pairs of questions and passages, ascending, that the kept sentences stand in, with their ``rows`` and
-    ``scores``.
+    passages, strongest: pairs, ascending, with the score of their best sentence, for questions with fine scores. kept:
+    the (question, passage) pairs of the kept sentences, ascending, with the sentences' ``rows`` and ``scores``.
     """
 
     passages: Pairs
@@ -143,9 +142,8 @@ def ranked_documents(
 ) -> Documents:
     """The k best documents of each question by coarse score, then by similarity.
 
-    agreeing: ``(n_questions,)``, whose scores count by how far a document agrees with the open question. odds: that
-    what is asked for is not explained by what is named, the more the document must agree. similar: of the same
-    questions.
+    agreeing: ``(n_questions,)``, True if scores are weighted by agreement with the open question. odds: the odds that
+    the question's names do not explain it; the higher, the more agreement counts. similar: for the same questions.
     """
     setting, count = graph.parameters, len(agreeing)
     asking, rows, scores = walked.below(len(graph.vectors))
@@ -180,7 +178,7 @@ def ranked_documents(
 
 
 def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, Scores]:
-    """The nearest documents that were not reached, with their similarity."""
+    """The nearest documents that the walk did not reach, with their similarities."""
     others = np.isfinite(products)
     others[reached] = False
     (rest,) = others.nonzero()
@@ -192,7 +190,7 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
 
 
 def local(graph: Graph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Local:
-    """What is zoomed into: the sentences of each question's best documents, where a fine walk can tell anything."""
+    """The local graphs: the sentences of each question's best documents, if a fine walk can make a difference."""
     setting = graph.parameters
     best = (found.places < setting.documents) & ~found.dense[found.questions]
     needed = np.full(len(found.dense), explain and setting.fine)
@@ -225,7 +223,7 @@ def local(graph: Graph, scope: Scope, found: Documents, walked: Walked, explain:
 
 
 def zoom(graph: Graph, seen: Local, explain: bool) -> Zoom:
-    """The fine walks over what some questions zoom into."""
+    """Run the fine walks over the local graphs of some questions."""
     setting, none = graph.parameters, np.empty(0, dtype=np.int64)
     if not len(seen.sentences):
         return Zoom(none, np.empty(0), none, none, np.empty(0))
@@ -243,13 +241,13 @@ def zoom(graph: Graph, seen: Local, explain: bool) -> Zoom:
     (first,) = changes(pairs).nonzero()
     strongest = np.maximum.reduceat(scores, first)
     told = np.bincount(asking, scores, len(seen.counts)) > 0
-    apart = told[asking[first]]  # elsewhere nothing is told apart
+    apart = told[asking[first]]  # other questions have no fine scores
     kept = _kept(asking, scores, seen.counts, np.where(told, setting.kept, 1.0)) if explain else none
     return Zoom(pairs[first[apart]], strongest[apart], pairs[kept], seen.sentences[kept], scores[kept])
 
 
 def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
-    """The graphs of the questions, some at a time."""
+    """The graphs of the questions, in batches."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
     while first < len(seen.counts):
@@ -271,7 +269,7 @@ def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
 
 
 def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
-    """The places, ascending, of the sentences that are kept: of each question's a share, the best."""
+    """The positions, ascending, of the kept sentences: the best share of each question's."""
     order = np.lexsort((-scores, asking))
     most = np.ceil(shares * counts)
     rank = np.arange(len(order)) - before(counts)[asking]  # the questions ascend before and after
@@ -281,8 +279,8 @@ def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
 def ordered_passages(
     graph: Graph, scope: Scope, found: Documents, zoomed: Zoom, vectors: Vectors, k: int
 ) -> tuple[Pairs, Scores]:
-    """At most k passages of each question, and the scores of their documents: of every document in turn its best, then
-    its second best, and so on; those that the fine walk does not order by similarity."""
+    """At most k passages of each question, and the scores of their documents: the best of every document in turn, then
+    the second best, and so on; passages without a fine score are ordered by similarity."""
     passages, lengths = rows_under(graph.passage_starts, found.rows)
     document = np.arange(len(found.rows)).repeat(lengths)
     if scope.passages is not None:

@@ -1,4 +1,4 @@
-"""What a question names, for zoom_graph: its entities, and its vector without them."""
+"""The entities that a question names, for zoom_graph, and its vector without them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Named", "QuestionNames"]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the questions of a tile name: the entities of each, and the part of its vector that their names explain.
+    """The entities that the questions of a tile name, and the part of each vector that their names explain.
 
-    pairs: question and entity, ascending (``columns``). scores: of eq. 3.
+    pairs: question and entity, ascending (``columns``). scores: those of eq. 3.
     """
 
     pairs: Pairs
@@ -31,13 +31,13 @@ class Named:
     parts: npt.NDArray[np.float64]
 
     def residual_queries(self, share: float) -> Vectors:
-        """The unit vectors ``(n_questions, d)`` of the questions without a share of what they name."""
+        """The unit vectors ``(n_questions, d)`` of the questions, less a share of their names' part."""
         return without(self.vectors, self.parts, share)
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionNames:
-    """Finds what questions name.
+    """Finds the entities that questions name.
 
     contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending (None: of
     all).
@@ -49,7 +49,7 @@ class QuestionNames:
     name_rows: Rows | None = None
 
     def links(self, asked: QueryBatch, least: float) -> list[Links]:
-        """The entities that each question names; least: similarity at which the nearest stands for an unknown name."""
+        """The entities that each question names; least: the minimum similarity that replaces an unknown name."""
         return links_of(
             asked,
             self.names,
@@ -60,7 +60,7 @@ class QuestionNames:
         )
 
     def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
-        """What some questions name, given their links and vectors."""
+        """The named entities and explained parts of some questions, given their links and vectors."""
         owners, rows, scores = link_columns(linked)
         explained = linked_parts(vectors, linked, self.name_vectors, self.name_rows)
         return Named(paired(owners, rows), scores, vectors, explained)

@@ -1,4 +1,4 @@
-"""zoom_graph over a snapshot: its arrays and parameters handed to ``ZoomGraph``, its answers made into hits."""
+"""zoom_graph over a snapshot: opens ``ZoomGraph`` on its arrays and converts the results into hits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VECTORS = "zoom_graph/vectors"
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.
 
-    Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
+    Raises CorruptBlob, and ConfigurationError for an unknown parameter.
     """
     arrays = artifacts.arrays(MATRICES)
     keys = arrays["entity_keys"]
@@ -69,7 +69,7 @@ def _transposed(block: Block, width: int) -> Sparse:
 
 
 class ZoomGraphReader(PassageRetriever):
-    """Passages of documents by a coarse walk, their sentences by a fine one.
+    """Retrieval of passages by a coarse walk over documents and a fine walk over sentences.
 
     The explanation of a hit is ``{"dense": bool, "sentences": [...], "entities": [...]}``: the kept sentences of the
     passage, each ``text`` and ``score`` (none beyond the K documents that were zoomed into), and the entities that
@@ -86,7 +86,7 @@ class ZoomGraphReader(PassageRetriever):
         self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
 
     def _use(self, setting: Any) -> None:
-        """The graph is asked with other settings: see ``PassageRetriever``."""
+        """Apply settings to the graph: see ``PassageRetriever``."""
         super()._use(setting)
         self._graph = self._graph.with_parameters(**asdict(setting))
 
@@ -97,7 +97,7 @@ class ZoomGraphReader(PassageRetriever):
                 yield Ranking(found.passages, found.scores, answer=found)
 
     def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
-        """By the entities that the questions name: see ``PassageRetriever``."""
+        """The coverage by the entities that the questions name: see ``PassageRetriever``."""
         graph = self._graph
         return coverage(
             asked.questions,
@@ -106,7 +106,7 @@ class ZoomGraphReader(PassageRetriever):
         )
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Of several questions at once: see ``PassageRetriever``."""
+        """Explanations of several questions at once: see ``PassageRetriever``."""
         answers = [
             one.answer if its == range(len(one.rows)) else _at_places(one.answer, one.rows, its)
             for one, its in zip(found, places, strict=True)
@@ -167,6 +167,6 @@ class ZoomGraphReader(PassageRetriever):
 
 
 def _at_places(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
-    """An answer with the passages at some places alone."""
+    """An answer reduced to the passages at some positions."""
     passages = rows[np.array(places, dtype=np.int64)]
     return replace(answer, passages=passages, sentences=tuple(answer.sentences[i] for i in places))

@@ -12,7 +12,7 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
   that touch the question's entities, those most similar to the open question pass their entities on, with the relative
   similarity to the power ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in
   two hops begins with an entity that the question does not name.)
-- *The open question* is the question's vector without the names in it, in part: what is asked, not of whom.
+- *The open question* is the question's vector, with the names in it partly removed: what is asked, not about whom.
 - *Agreement.* Where entities are linked, a document's score is multiplied by its relative similarity to the open
   question, to a power that is ``agreement`` where names explain half of the question, and more where they explain less.
 - *Small scores* are not followed further (``follow``), so that a walk's cost follows the question and not the corpus.
@@ -49,16 +49,16 @@ from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
 __all__ = ["ZoomGraph", "Zoomed"]
 
 QUESTION_TILE = 64
-"""Questions whose similarities to all documents are held at once."""
+"""The number of questions whose similarities to all documents are in memory at once."""
 
 LEAST_KNOWN = 0.05
-"""A smaller part of a question that its names explain counts as this one."""
+"""The lower bound of the share of a question that its names explain."""
 
 WALK_QUESTIONS = 16
-"""Most questions that walk together."""
+"""The maximum number of questions per walk."""
 
 WALK_LINKS = 1 << 17
-"""Most links of the nodes that they walk from, unless one question has more."""
+"""The maximum number of links of the nodes that a walk starts from, unless one question has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Zoomed:
     """The passages of one question, best first.
 
     passages: ``(k,) int64`` rows. scores: ``(k,) float64``, of their documents, never rising; below zero for documents
-    that the walk did not reach: the similarity minus one. sentences: of each passage the sentences that are kept, in
-    their order. entities: what the question is linked to, by falling weight. dense: True where the walk reached no
-    document and the nearest ones stand in, with their similarity.
+    that the walk did not reach: the similarity minus one. sentences: the kept sentences of each passage, in
+    order. entities: the entities that the question is linked to, by descending weight. dense: True if the walk reached
+    no document and the nearest documents are returned instead, with their similarity.
     """
 
     passages: Rows
@@ -109,7 +109,7 @@ class ZoomGraph(Graph):
         return [found for tile in self.tiles(asked, k, explain) for found in tile]
 
     def tiles(self, asked: QueryBatch, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
-        """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
+        """The results of ``retrieve`` in tiles of questions, which bounds the memory of a large batch."""
         if not len(self.vectors):
             nothing = np.empty(0, dtype=np.int64)
             yield [Zoomed(nothing, np.empty(0), dense=True) for _ in asked.questions]
@@ -127,7 +127,7 @@ class ZoomGraph(Graph):
             yield self._answers(scope, walk, tile, k, explain)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
-        """Where a tile is cut, so that not too many questions walk together, nor from too many links."""
+        """The cuts of a tile that bound the questions of a walk and the links it starts from."""
         degrees = scope.matrix.indptr.take(links.nodes + 1) - scope.matrix.indptr.take(links.nodes)
         cuts, held = [0], 0
         for i, more in enumerate(np.bincount(links.questions, degrees, count).astype(np.int64).tolist()):
@@ -155,7 +155,7 @@ class ZoomGraph(Graph):
         return [
             Zoomed(
                 passages[first:last],
-                np.minimum.accumulate(scores[first:last]),  # second passages of documents stand behind all first
+                np.minimum.accumulate(scores[first:last]),  # second passages of documents follow all first ones
                 tuple(sentences[first:last]),
                 entities,
                 dense,
@@ -164,7 +164,7 @@ class ZoomGraph(Graph):
         ]
 
     def _seen(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> Iterator[tuple[Documents, Local]]:
-        """The documents of questions that walk together, and what is zoomed into."""
+        """The documents and the local graphs of questions, one walk at a time."""
         setting, count, links = self.parameters, len(tile.vectors), tile.links
         try:
             walked = walk.walk(links, count, setting.steps, setting.restart, setting.follow)
@@ -174,12 +174,12 @@ class ZoomGraph(Graph):
             return
         own = links.nodes >= len(self.vectors)
         agreeing = np.bincount(links.questions[own], minlength=count) > 0  # else there is no open question
-        # What is zoomed into does not depend on how many hits are wanted.
+        # The documents zoomed into do not depend on the number of hits requested.
         found = ranked_documents(self, walked, tile.similar, agreeing, tile.odds, max(k, setting.documents))
         yield found, local(self, scope, found, walked, explain)
 
     def _linked(self, links: QuestionLinks, count: int) -> list[tuple[tuple[int, float], ...]]:
-        """The entities that each question is linked to, by falling weight, relative to the largest."""
+        """The entities that each question is linked to, by descending weight, relative to the largest."""
         (own,) = (links.nodes >= len(self.vectors)).nonzero()
         asking, weights = links.questions[own], links.weights[own]
         order = np.lexsort((-weights, asking))
@@ -191,8 +191,8 @@ class ZoomGraph(Graph):
 
 
 class _Tile(NamedTuple):
-    """Questions that are answered together: their vectors, similarities to documents, links, and how much of each is
-    not explained by what it names."""
+    """Questions that are answered together: their vectors, similarities to documents, links, and the odds that its
+    names do not explain a question."""
 
     vectors: Vectors
     similar: Similarities

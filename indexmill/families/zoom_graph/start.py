@@ -1,4 +1,4 @@
-"""Where zoom_graph's walks start: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3).
+"""The start of zoom_graph's walks: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3).
 
 The questions of a tile are linked together, as pairs of a question and a row (``columns``).
 """
@@ -33,17 +33,17 @@ from indexmill.retrieve.residual_query import LEAST
 __all__ = ["Similarities", "question_links", "rows_under", "similarities"]
 
 _NEAR_ROWS = 512
-"""Documents that are multiplied with one vector after the other while they are near to the processor."""
+"""The number of documents multiplied with one vector after the other while they are in the CPU cache."""
 
 _NEAR = 50
-"""Nearest documents through whose sentences a wide entity still leads on."""
+"""The number of nearest documents through whose sentences a wide entity is still followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Similarities:
     """Products on the grid ``(n_questions, n_documents) float32``: of a tile's questions, and of their open questions.
 
-    Those of documents that take no part are below all others. strongest: ``(n_questions,)``, the largest of ``opened``.
+    Products of excluded documents are below all others. strongest: ``(n_questions,)``, the largest of ``opened``.
     """
 
     products: Vectors
@@ -56,7 +56,7 @@ class Similarities:
 
 
 def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
-    """The products of the documents with the questions of a tile: exact, and found in whichever way is fast."""
+    """The products of the documents with the questions of a tile: exact, however computed."""
     questions = len(named.vectors)
     both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
     if questions > 2:
@@ -74,7 +74,7 @@ def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
 
 
 def question_links(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
-    """H of eq. 6: of each question the documents beyond the threshold of its row, and entities."""
+    """The links H of eq. 6: the documents above the threshold of each question's row, and entities."""
     setting = graph.parameters
     count, n = similar.products.shape
     asking, nodes, weights = _documents(similar, scope, setting.threshold)
@@ -87,7 +87,7 @@ def question_links(graph: Graph, scope: Scope, named: Named, similar: Similariti
         average = averages(total, links, int(np.count_nonzero(graph.spread)), setting.scale)
         asking, nodes = np.concatenate([asking, linked]), np.concatenate([nodes, entities + n])
         weights = np.concatenate([weights, setting.question_weight * scores / average[linked]])
-        order = asking.argsort(kind="stable")  # of a question the documents first
+        order = asking.argsort(kind="stable")  # documents first, for each question
         asking, nodes, weights = asking[order], nodes[order], weights[order]
     return QuestionLinks(asking, nodes, weights)
 
@@ -95,7 +95,7 @@ def question_links(graph: Graph, scope: Scope, named: Named, similar: Similariti
 def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[Rows, Rows, Scores]:
     """The questions, documents and weights of the links beyond so many standard deviations above the question's mean.
 
-    One question after the other, so that what is held of it stays near the processor.
+    Questions are processed one by one, so that a question's data stay in the CPU cache.
     """
     some = None if scope.documents is None else scope.documents.nonzero()[0]
     weights, apart = np.empty(scope.count), np.empty(scope.count)
@@ -117,7 +117,7 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
 
 
 def _entities(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """The entities that questions are linked to, ascending, and their weights: what is named, and one look ahead."""
+    """The entities that questions are linked to, ascending, and weights: named entities, then the look-ahead."""
     pairs, scores = named.pairs, named.scores
     if graph.parameters.look_ahead <= 1:
         found, weights = _look_ahead(graph, scope, named, similar)
@@ -131,7 +131,7 @@ def _entities(graph: Graph, scope: Scope, named: Named, similar: Similarities) -
 
 
 def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """The entities of the sentences that touch what is named and resemble the open question most, and their weights."""
+    """The entities, and their weights, of the sentences that mention named ones and best match the open question."""
     setting = graph.parameters
     touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
     if scope.passages is not None:
@@ -153,7 +153,7 @@ def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities)
 
 
 def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pairs:
-    """The sentences that mention what is named, of a wide entity only those of so many nearest documents."""
+    """The sentences that mention named entities; for a wide entity only those of the ``near`` nearest documents."""
     asking, entities = parts(named.pairs)
     is_wide = graph.mentioned_in.degrees(entities) > graph.parameters.widest_entity
     (narrow,), (wide,) = (~is_wide).nonzero(), is_wide.nonzero()
@@ -172,7 +172,7 @@ def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pa
 
 
 def rows_under(starts: Rows, owners: Rows) -> tuple[Rows, Rows]:
-    """What stands one after the other under each owner, and how much: from its start to before the next one's."""
+    """The rows under each owner, from its start to the next owner's start, concatenated, and their number per owner."""
     first = starts.take(owners)
     lengths = starts.take(owners + 1) - first
     return runs(first, lengths), lengths

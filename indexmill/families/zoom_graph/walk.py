@@ -2,9 +2,8 @@
 
 The shared matrix M holds documents and entities. A question is a node of its own: it is linked to some of them by H,
 starts the walk, and is returned to in every step. Its state never meets another question's, and its links are added to
-a column's sum on the fly (the denominator of eq. 7), so that M is neither copied nor changed, however many questions
-are at work. Some questions walk together, and the links of a node that one follows are laid out once, for all
-further steps.
+a column's sum on the fly (the denominator of eq. 7), so that M is neither copied nor changed for any number of
+questions. Several questions walk together, and the links of a followed node are gathered once, for all further steps.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from indexmill.retrieve.matrices import Integers, Rows, Scores, TooManyLinks
 __all__ = ["Block", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
 
 Scale = Literal["cells", "links"]
-"""What the average weight of a block is taken over: all its cells, or its stored links."""
+"""The denominator of a block's average weight: all its cells, or its stored links."""
 
 
 MOST_LINKS = 1 << 19
-"""Most links that are laid out at once for several questions, some 20 MiB."""
+"""The maximum number of links in memory at once for several questions, some 20 MiB."""
 
 
 class Block(NamedTuple):
@@ -48,7 +47,7 @@ class QuestionLinks(NamedTuple):
     weights: Scores
 
     def slice(self, first: int, last: int) -> QuestionLinks:
-        """Those of the questions from ``first`` to before ``last``, which are numbered from 0."""
+        """The links of the questions from ``first`` up to ``last``, renumbered from 0."""
         cut = slice(*self.questions.searchsorted((first, last)))
         return QuestionLinks(self.questions[cut] - first, self.nodes[cut], self.weights[cut])
 
@@ -57,7 +56,7 @@ class QuestionLinks(NamedTuple):
 class Shared:
     """The matrix M of eq. 6 over documents, then entities; symmetric, each block of the same average weight.
 
-    sums: ``(n_nodes,)``, of the columns. documents: how many there are.
+    sums: ``(n_nodes,)``, the column sums. documents: the number of documents.
     """
 
     indptr: Rows
@@ -67,7 +66,7 @@ class Shared:
     documents: int
 
     def without(self, documents: npt.NDArray[np.bool_]) -> Shared:
-        """The same matrix without some documents: nothing leads to or from them; weights stay."""
+        """A copy of the matrix without the links of some documents; the other weights stay."""
         gone = np.zeros(len(self.sums), dtype=np.bool_)
         gone[: self.documents] = documents
         owners = np.arange(len(self.sums)).repeat(np.diff(self.indptr))
@@ -76,7 +75,7 @@ class Shared:
 
 
 def average(total: float, links: int, cells: int, scale: Scale) -> float:
-    """The average weight of a block, which its weights are divided by; 1 for an empty one."""
+    """The average weight of a block, the divisor of its weights; 1 for an empty block."""
     return total / (links if scale == "links" else cells) if total > 0 else 1.0
 
 
@@ -89,7 +88,7 @@ def averages(totals: Scores, links: Rows, cells: int, scale: Scale) -> Scores:
 def shared(documents: Block, contents: Block, entities: Block, linked: int, scale: Scale) -> Shared:
     """Put M together: document links, incidence (documents x entities) both ways, entity links.
 
-    linked: the number of entities that count as cells of a block: those in any document.
+    linked: the number of entities in any document, which determines the number of cells of a block.
     """
     n, m = len(documents.indptr) - 1, len(entities.indptr) - 1
     rows: list[Rows] = []
@@ -126,15 +125,15 @@ def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, docu
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Where some questions' walks end: the scores of the nodes that they reach, by number, and what each question holds
-    ``(n_questions,)``. Good until the next walk."""
+    """The result of a walk: the scores of the nodes reached, by number, and the remaining score of each question
+    ``(n_questions,)``. Valid until the next walk."""
 
     scores: Scores
     held: Scores
     numbers: _Numbers
 
     def of_nodes(self, questions: Rows, nodes: Rows) -> Scores:
-        """The scores of some questions' nodes, zero for one that was not reached."""
+        """The scores of (question, node) pairs, zero for nodes not reached."""
         places = self.numbers.of(questions, nodes)
         found = np.zeros(len(places))
         (reached,) = (places >= 0).nonzero()
@@ -142,7 +141,7 @@ class Walked:
         return found
 
     def below(self, nodes: int) -> tuple[Rows, Rows, Scores]:
-        """The questions, the nodes and their scores of those of the first so many that are reached, ascending."""
+        """The questions, nodes and scores of the reached nodes below ``nodes``, ascending."""
         questions, reached = self.numbers.parts(self.numbers.keys)
         (some,) = ((reached < nodes) & (self.scores > 0)).nonzero()
         some = some[self.numbers.keys.take(some).argsort()]
@@ -150,9 +149,9 @@ class Walked:
 
 
 class _Numbers:
-    """Counts the nodes that some questions reach: few of many, so that what they hold is a short column.
+    """A numbering of the nodes that questions reach, so that scores are a short column.
 
-    keys: question and node of every number, in so many ``bits``.
+    keys: the question and node of every number; the node takes the low ``bits``.
     """
 
     def __init__(self, questions: int, nodes: int) -> None:
@@ -161,7 +160,7 @@ class _Numbers:
         self._number = np.full(questions << self.bits, -1, dtype=np.int32)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all numbers."""
         self._number[self.keys] = -1
         self.keys = self.keys[:0]
 
@@ -170,25 +169,26 @@ class _Numbers:
         return keys >> self.bits, keys & ((1 << self.bits) - 1)
 
     def of(self, questions: Rows, nodes: Rows) -> Rows:
-        """The numbers of some questions' nodes, -1 for none."""
+        """The numbers of (question, node) pairs, -1 for a pair without one."""
         return self._number.take((questions << self.bits) | nodes).astype(np.int64)
 
     def add(self, questions: Rows, nodes: Rows) -> Rows:
-        """The numbers of some questions' nodes, new ones where they have none."""
+        """The numbers of (question, node) pairs, assigned where missing."""
         keys = (questions << self.bits) | nodes
         new = keys.compress(self._number.take(keys) < 0)
         every = np.arange(len(new), dtype=np.int32)
         self._number[new] = every
-        new = new.compress(self._number.take(new) == every)  # of equal ones the last
+        new = new.compress(self._number.take(new) == every)  # the last of duplicates
         self._number[new] = np.arange(len(self.keys), len(self.keys) + len(new))
         self.keys = np.concatenate([self.keys, new])
         return self._number.take(keys).astype(np.int64)
 
 
 class _Followed:
-    """The nodes that are followed, in the order in which they are, and their links.
+    """The followed nodes, in order, and their links.
 
-    numbers, questions: of each node. linked: the weight of its question's link to it. sums: of its column.
+    numbers, questions: those of each node. linked: the weight of the question's link to the node. sums: the sum of its
+    column.
     """
 
     def __init__(self) -> None:
@@ -196,13 +196,13 @@ class _Followed:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all, but keep the room for links."""
+        """Remove all nodes, but keep the buffers for links."""
         self.numbers = self.questions = self._lengths = np.empty(0, dtype=np.int64)
         self.linked = self.sums = np.empty(0)
         self.links = 0
 
     def add(self, numbers: Rows, linked: Scores, known: _Numbers, graph: Shared, most: int | None) -> None:
-        """Follow further nodes; raises TooManyLinks where that makes more than ``most`` links."""
+        """Follow further nodes; raises TooManyLinks if there are then more than ``most`` links."""
         questions, nodes = known.parts(known.keys.take(numbers))
         starts = graph.indptr.take(nodes)
         lengths = graph.indptr.take(nodes + 1) - starts
@@ -230,17 +230,17 @@ class _Followed:
         self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """What comes to each number below ``length`` where every node passes on so much along a link of weight one."""
+        """The flow into each number below ``length``, if every node passes on ``passed`` along a link of weight one."""
         flow = passed.repeat(self._lengths)
         flow *= self._weights[: self.links]
         return sums(self._targets[: self.links], flow, length)
 
 
 class Walk:
-    """Walks on one matrix, of at most ``most`` questions together. Not to be shared by threads.
+    """Walks on one matrix, for at most ``most`` questions together. Not thread-safe.
 
-    A question's nodes are numbered as they are reached: a score is the sum of what flows to its number, and no number
-    is two questions'. So what a walk holds follows the question and not the corpus.
+    A question's nodes are numbered as they are reached: a score is the sum of the flow into its number, and no number
+    is shared by questions. So the size of a walk's state follows the question and not the corpus.
     """
 
     def __init__(self, graph: Shared, most: int) -> None:
@@ -251,10 +251,10 @@ class Walk:
     def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> Walked:
         """The distributions after some steps from each of ``count`` questions (eq. 3).
 
-        restart: the probability to jump back to the question [alpha]. follow: a node with no more than this is not
-        followed further, as if its column were empty; 0 follows all. What stands in an empty column is lost, so scores
-        add up to one where no column is. A question that has no links holds everything. Raises TooManyLinks where
-        several questions follow more than MOST_LINKS.
+        restart: the probability to jump back to the question [alpha]. follow: a node with at most this score is not
+        followed, as if its column were empty; 0 follows all. The score in an empty column is lost, so scores add up to
+        one if no column is empty. A question without links keeps all of its score. Raises TooManyLinks if several
+        questions follow more than MOST_LINKS.
         """
         numbers, followed = self._numbers, self._followed
         numbers.clear()
@@ -285,7 +285,7 @@ class Walk:
 
 
 def _unless(known: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
-    """The places that are chosen and not known yet, ascending; they are known from now on."""
+    """The chosen positions not known yet, ascending; marks them as known."""
     (places,) = chosen.nonzero()
     places = places[~known.take(places)]
     known[places] = True

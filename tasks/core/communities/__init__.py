@@ -2,11 +2,11 @@
 
 graph      nodes with ids and unit vectors, and links between them; the graph of the communities of a graph
 augment    links by content: knn, codicil, none; weights of links
-leiden     communities of high modularity, from nothing or from an earlier membership
+leiden     communities of high modularity, from scratch or from an earlier membership
 measures   modularity, and the quality of communities: CHI and Sim (eqs. 5 and 6)
-levels     ids of communities, and how many levels there are
+levels     ids of communities, and the number of levels
 
 Leiden gives a label per node of a `Weighted` graph: 0, 1, ... in the order of the first node of each community. Nodes
-are in the order of their ids, so every result is a function of the set. The clusterings that it was compared with are
+are in the order of their ids, so every result is a function of the set. The clusterings it was compared with are
 in benchmarks/clusterings.
 """

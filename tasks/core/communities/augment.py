@@ -1,4 +1,4 @@
-"""Links by content beside the links a graph has, and the weights of all (ArchRAG, Algorithm 1, lines 3 to 5).
+"""Links by content, added to the links of a graph, and the weights of all (ArchRAG, Algorithm 1, lines 3 to 5).
 
 - `knn`: each node is linked to the k nearest in cosine that reach a threshold. A pair stays if either chose it.
 - `codicil` (Ruan, Fuhry and Parthasarathy 2013, Algorithm 1): the links of `knn` without a threshold and those of the
@@ -7,16 +7,16 @@
       alpha J(u, v) + (1 - alpha) cos(u, v)
 
   with J the Jaccard overlap of the two nodes' neighbours in the union, and both terms brought to [0, 1] per node by
-  least and greatest value. What any node keeps is kept. Ties, here and in `knn`, go to the smaller id. Ours: neighbours
-  include the node itself, so that two linked nodes overlap; equal values all become 0; k is 10, not 50. ArchRAG's
-  published code keeps half of the links and all links of the graph, and takes J over the graph alone.
+  least and greatest value. A link that either node keeps is kept. Ties, here and in `knn`, go to the smaller id.
+  Ours: neighbours include the node itself, so that two linked nodes overlap; equal values all become 0; k is 10, not
+  50. ArchRAG's published code keeps half of the links and all links of the graph, and takes J over the graph alone.
 - `none`: the links as they are.
 
 Algorithm 1 writes the weight as 1 - cos, which is a distance; every clustering here takes it as affinity, so the weight
 is cos, but at least FLOOR: links between unlike nodes stay links.
 
-Up to EXACT_NODES nodes are compared all with all. Of more, each is compared with those in the inverted lists near it
-(tasks.core.neighbours): nearly the same links, and as much a function of the nodes and their ids.
+Up to EXACT_NODES nodes are compared all with all. In larger graphs each node is compared with those in the nearest
+inverted lists (tasks.core.neighbours): nearly the same links, and still a function of the nodes and their ids.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tasks.core.shards import hash_order, id_hashes
 __all__ = ["EXACT_NODES", "FLOOR", "Augment", "codicil", "knn", "none", "weighted"]
 
 Augment = Callable[[Graph], Edges]
-"""Gives the links of a graph and those by content."""
+"""Returns the links of a graph together with those by content."""
 
 FLOOR = 0.01
 """The least weight of a link."""
 
 EXACT_NODES = 100_000
-"""Most nodes whose neighbours are found by comparing all with all, unless the caller says otherwise."""
+"""The largest number of nodes that are compared all with all, unless the caller says otherwise."""
 
-_TILE = 2**23  # products held at once
+_TILE = 2**23  # products in memory at once
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int = EXACT_NODES) -> Edges:
@@ -51,7 +51,7 @@ def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int = EXACT_NO
 
 
 def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int = EXACT_NODES) -> Edges:
-    """The links that some node keeps, of the graph's and those to its k nearest nodes."""
+    """The links that at least one node keeps, of the graph's links and those to the k nearest nodes."""
     size = len(graph.ids)
     union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
     shared, degrees = shared_neighbours(size, union)
@@ -79,7 +79,7 @@ def weighted(graph: Graph, edges: Edges) -> Weighted:
 def _nearest(graph: Graph, k: int, threshold: float, exact: int) -> Edges:
     """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold; ties to the smaller row.
 
-    Nodes are compared in tiles of rows; products on the grid are exact, so tiles leave no trace.
+    Nodes are compared in tiles of rows; products on the grid are exact, so the tiling does not change the result.
     """
     size = len(graph.ids)
     found = [np.empty((0, 2), dtype=np.int64)]
@@ -111,7 +111,7 @@ def _nearest_of(grid: Floats, low: int, high: int, k: int, reach: np.float32) ->
 
 
 def _scaled(size: int, owner: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of each owner brought to [0, 1]; all 0 where they are equal."""
+    """The values of each owner scaled to [0, 1]; all 0 if they are equal."""
     least, most = np.full(size, np.inf), np.full(size, -np.inf)
     np.minimum.at(least, owner, values)
     np.maximum.at(most, owner, values)

@@ -1,4 +1,4 @@
-"""Clusterings by bytes of ids: what the stages that cluster keep, and what the next version starts from."""
+"""Clusterings keyed by the bytes of ids: the output of the clustering stages, and the start of the next version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLUSTERS = PackSchema(
 
 @dataclass(frozen=True)
 class Clusters:
-    """A clustering by bytes of ids: nodes (n, 16) ascending, labels (n,), communities (C, 16) ascending."""
+    """A clustering keyed by the bytes of ids: nodes (n, 16) ascending, labels (n,), communities (C, 16) ascending."""
 
     nodes: Ids
     labels: Labels
@@ -37,17 +37,17 @@ class Clusters:
 
     @classmethod
     def of(cls, pack: Mapping[str, NDArray[Any]]) -> Clusters:
-        """The clustering that a pack holds."""
+        """The clustering stored in a pack."""
         return cls(pack["nodes"], pack["labels"].astype(np.int64), pack["communities"])
 
     @property
     def joins(self) -> bool:
-        """Whether two nodes at least are one community."""
+        """True if a community has at least two nodes."""
         return len(self.communities) < len(self.nodes)
 
 
 def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
-    """The communities of nodes, labelled 0, 1, ..., and their ids."""
+    """The clustering of nodes that are labelled 0, 1, ..., with the ids of the communities."""
     ids = hex_ids(nodes)
     order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
     members = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
@@ -59,7 +59,7 @@ def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
 
 
 def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
-    """Where nodes of these names start, (n,): those of one earlier community have one number, unknown ones ALONE."""
+    """The starting label (n,) of each name: one number per earlier community, ALONE for unknown nodes."""
     place, known = _places(names, before.nodes)
     start = np.full(len(names), ALONE)
     if known.any():
@@ -68,9 +68,9 @@ def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
 
 
 def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
-    """By which id the version before knew each community: that of the one that held most of its members.
+    """The id in the previous version of each community: that of the earlier community that had most of its members.
 
-    The smallest id of equals; zeros for a community none of whose members were known. names: those of the nodes.
+    Ties go to the smallest id; zeros for a community without known members. names: those of the nodes.
     """
     place, known = _places(names, before.nodes)
     pairs = np.stack([clusters.labels[known], before.labels[place[known]]], axis=1)
@@ -83,7 +83,7 @@ def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
 
 
 def _places(names: Ids, nodes: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The row in nodes (ascending) of each name, and whether it has one."""
+    """The row of each name in `nodes` (ascending), and a mask of the names that were found."""
     held, wanted = _words(nodes), _words(names)
     place = np.searchsorted(held, wanted)
     known = place < len(held)
@@ -92,6 +92,6 @@ def _places(names: Ids, nodes: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def _words(ids: Ids) -> NDArray[np.bytes_]:
-    """Ids as values that compare like their bytes: of equal length, they differ before any trailing zeros end."""
+    """Ids as values that compare like their bytes; all have the same length, so stripped trailing zeros do no harm."""
     words: NDArray[np.bytes_] = np.ascontiguousarray(ids).reshape(-1).view("S16")
     return words

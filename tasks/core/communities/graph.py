@@ -1,7 +1,7 @@
-"""Graphs of nodes with vectors: in the order of their ids, each link once.
+"""Graphs of nodes with vectors: nodes in the order of their ids, each link once.
 
-Vectors are taken on the grid of indexmill.retrieve.grid, where products are exact: the cosine of two nodes does not
-depend on the nodes beside them, the library or its threads.
+Vectors are rounded to the grid of indexmill.retrieve.grid, where products are exact: the cosine of two nodes does not
+depend on the other nodes, the library or its threads.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.matrices import distinct
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -42,9 +43,9 @@ Labels = NDArray[np.int64]
 """The community of each node: 0, 1, ... in the order of their first nodes."""
 
 ALONE = -1
-"""In a start (see leiden): a node that no earlier community is known of."""
+"""In a start (see leiden): a node without a known earlier community."""
 
-_TILE = 8192  # links whose vectors or neighbours are held at once
+_TILE = 8192  # links whose vectors or neighbours are in memory at once
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Weighted:
-    """What a clustering sees: so many nodes, links between them, and their weights (m,) float64, all positive."""
+    """The input of a clustering: the number of nodes, links, and the links' weights (m,) float64, all positive."""
 
     size: int
     edges: Edges
@@ -79,7 +80,7 @@ class Weighted:
 
     def matrix(self) -> sparse.csr_array:
         """The symmetric adjacency (n, n), float64."""
-        from scipy import sparse  # slow to import, and a check of other families needs none
+        from scipy import sparse  # slow to import; checks of other families do not need it
 
         rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T
         return sparse.csr_array((np.tile(self.weights, 2), (rows, columns)), shape=(self.size, self.size))
@@ -88,8 +89,8 @@ class Weighted:
 def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) -> Graph:
     """The graph of nodes in any order and links (m, 2) of their rows in any order.
 
-    A link of a node to itself is left out, a repeated one counts once. Raises ValueError for repeated ids, and vectors
-    that are not one to each id and of length one (to 0.1 %) or zero.
+    Links of a node to itself are dropped, repeated ones count once. Raises ValueError for repeated ids, if there is not
+    one vector per id, and for vectors whose length is neither one (to 0.1 %) nor zero.
     """
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     sorted_ids = [ids[row] for row in order.tolist()]
@@ -110,15 +111,15 @@ def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) ->
 
 
 def joined(size: int, *links: Edges) -> Edges:
-    """The union of some links of `size` nodes, put in order."""
+    """The union of some links of `size` nodes, in ascending order."""
     pairs = np.concatenate([np.empty((0, 2), dtype=np.int64), *links])
     low, high = pairs.min(axis=1), pairs.max(axis=1)
-    keys = np.unique((low * size + high)[low < high])
+    keys = distinct((low * size + high)[low < high])
     return np.stack(np.divmod(keys, max(size, 1)), axis=1)
 
 
 def in_order(labels: NDArray[np.integer]) -> Labels:
-    """The same communities, numbered in the order of their first nodes."""
+    """The labels renumbered in the order of each community's first node."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -126,12 +127,12 @@ def in_order(labels: NDArray[np.integer]) -> Labels:
 
 
 def coarser(edges: Edges, labels: Labels) -> Edges:
-    """The links of communities: two are linked if a member of one is linked to a member of the other."""
+    """The links between communities: two are linked if a member of one is linked to a member of the other."""
     return joined(int(labels.max(initial=-1)) + 1, labels[edges])
 
 
 def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many neighbours the two nodes of each link share, (m,), and how many each node has, (n,).
+    """The number of neighbours that the two nodes of each link share, (m,), and the number of each node's, (n,).
 
     A node is its own neighbour, so that linked nodes share at least themselves.
     """

@@ -1,20 +1,21 @@
-"""Leiden (Traag, Waltman and van Eck 2019) on weighted links, from nothing or from an earlier membership.
+"""Leiden (Traag, Waltman and van Eck 2019) on weighted links, from scratch or from an earlier membership.
 
-Modularity, by igraph with a generator seeded for every call: what ran before in the process leaves no trace. Its
-resolution is 1, or one for every `grain` nodes where that is more (ours): communities of plain modularity grow with the
-graph (Fortunato and Barthelemy 2007), to thousands of entities, which no summary holds. What two nodes of strengths s
-and t must be linked by, resolution s t / 2w, then stays the same as a graph grows, and so does the size of communities.
+igraph maximises modularity, with a generator seeded for every call, so that earlier calls in the process do not change
+the result. The resolution is 1, or one for every `grain` nodes if that is more (ours): communities of plain modularity
+grow with the graph (Fortunato and Barthelemy 2007), to thousands of entities, too many for a summary. The weight that
+links two nodes of strengths s and t, resolution s t / 2w, then stays the same as a graph grows, and so does the size
+of communities.
 
-None has more than `largest` nodes, the bound of a summary's prompt. igraph knows no such bound, and leidenalg, which
-does, takes ten to twenty times as long: igraph clusters the graph, and leidenalg parts what is too large and moves the
-last nodes (ours). Modularity is that of leidenalg alone, within 0.0005, where few communities are too large; within
-1.5 % of it where all are.
+No community has more than `largest` nodes, the bound of a summary's prompt. igraph has no such bound; leidenalg has,
+but takes ten to twenty times as long. So igraph clusters the graph, and leidenalg splits communities that are too large
+and moves the last nodes (ours). Modularity is within 0.0005 of leidenalg's alone if few communities are too large, and
+within 1.5 % if all are.
 
 From an earlier membership (ours) there are three candidates. The *near* one moves single nodes while that raises
-modularity: a graph that did not change keeps its communities, and a small change moves what is near it. The *far* one
-lets Leiden go on from there, merging and splitting. The *cold* one starts from nothing. The first of them that is
-within `patience` of the best is taken: every community that changes costs a summary, and modularity below that share is
-not worth one. So the result never falls behind a cold start by more, however many nights go by.
+modularity: a graph that did not change keeps its communities, and a small change moves nodes near it. The *far* one
+lets Leiden go on from there, merging and splitting. The *cold* one starts from scratch. The first that
+is within `patience` of the best is chosen: every changed community costs a new summary, and a smaller gain in
+modularity is not worth one. So the result never falls behind a cold start by more, however many nights go by.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from tasks.core.communities.measures import modularity
 
 __all__ = ["leiden"]
 
-_STRICT = 1e6  # what a node too many costs, beside gains of at most the weight of its links
+_STRICT = 1e6  # penalty of each node above the bound; gains are at most the weight of its links
 
-_ROUNDS = 10  # further ones take as long and raise modularity by less than a thousandth
+_ROUNDS = 10  # further rounds take as long and raise modularity by less than a thousandth
 
-_LEAST = 1e-9  # what moves raise modularity by beside rounding
+_LEAST = 1e-9  # smallest gain in modularity that is not rounding
 
 _GENERATOR = threading.Lock()
-"""igraph has one generator for a process: who seeds it holds this until done."""
+"""igraph has one generator per process: a call that seeds it keeps this lock until it ends."""
 
 
 def leiden(
@@ -54,7 +55,7 @@ def leiden(
 ) -> Labels:
     """The label of each node.
 
-    `start` (n,): nodes of one earlier community have one number, those of none have ALONE; without it the result is a
+    `start` (n,): one number per earlier community, ALONE for nodes of none; without it the result is a
     function of the graph. `grain` 0: resolution 1. `largest` 0: no bound.
     """
     if not len(graph.edges):
@@ -85,16 +86,16 @@ class _Search:
         self._seed = seed
 
     def near(self, start: Labels) -> Labels:
-        """Single nodes moved while that raises modularity; communities that fell apart are their parts."""
+        """Move single nodes while that raises modularity; split communities that are no longer connected."""
         optimiser, partition = self._bounded(self._links, start, self._resolution)
-        while optimiser.move_nodes(partition) > _LEAST:  # where sizes are bounded, a move makes room for others
+        while optimiser.move_nodes(partition) > _LEAST:  # with bounded sizes, a move makes room for others
             pass
         return _connected(self._graph, np.array(partition.membership, dtype=np.int64))
 
     def far(self, start: Labels | None = None) -> Labels:
-        """Rounds of Leiden, then single nodes until none moves, so that `near` finds nothing to do.
+        """Run rounds of Leiden, then move single nodes until none moves, so that `near` finds nothing to do.
 
-        Connected as well, which a bound on sizes does not promise. start: without it each node is alone.
+        Communities are connected, too, which a bound on sizes does not ensure. start: without it each node is alone.
         """
         labels = self._clustered(start)
         sizes = np.bincount(labels)
@@ -104,7 +105,7 @@ class _Search:
         return self.near(in_order(labels))
 
     def _parted(self, members: NDArray[np.int64]) -> Labels:
-        """The parts of a community that is too large."""
+        """The label of each member after a community that is too large was split."""
         links = self._links.subgraph(members.tolist())
         share = sum(links.es["weight"]) / float(self._graph.weights.sum())
         optimiser, partition = self._bounded(links, np.arange(len(members)), self._resolution * share)
@@ -124,7 +125,7 @@ class _Search:
         return optimiser, partition
 
     def _clustered(self, start: Labels | None) -> Labels:
-        """Communities of any size."""
+        """The communities found by igraph, of any size."""
         with _GENERATOR:
             igraph.set_random_number_generator(random.Random(self._seed))  # noqa: S311 - no secret
             try:
@@ -141,7 +142,7 @@ class _Search:
 
 
 def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
-    """The start with nodes alone where none is known, or where a community is too large, and in connected parts."""
+    """The start with single nodes for unknown ones and too large communities, and other communities made connected."""
     sizes = np.bincount(start[start != ALONE])
     free = start == ALONE
     if largest:
@@ -151,7 +152,7 @@ def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels
 
 
 def _connected(graph: Weighted, labels: NDArray[np.int64]) -> Labels:
-    """The connected parts of communities; to part what no link joins never lowers modularity."""
+    """The connected components of communities; splitting unconnected ones never lowers modularity."""
     inside = labels[graph.edges[:, 0]] == labels[graph.edges[:, 1]]
     kept = Weighted(graph.size, graph.edges[inside], graph.weights[inside])
     return in_order(sparse.csgraph.connected_components(kept.matrix(), directed=False)[1])

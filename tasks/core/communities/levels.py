@@ -1,4 +1,4 @@
-"""Communities of nodes, then communities of those, level by level (ArchRAG, Algorithm 1): ids, and where it ends."""
+"""Ids and the number of levels of communities of nodes, then of communities, and so on (ArchRAG, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Stops", "community_id"]
 
 @dataclass(frozen=True)
 class Stops:
-    """levels: at most. fewest: nodes of a graph that is clustered."""
+    """When to stop building levels. levels: at most. fewest: the fewest nodes of a graph that is clustered."""
 
     levels: int = 4
     fewest: int = 5
 
     def want_another(self, built: int, nodes: int) -> bool:
-        """Whether a level is built over the uppermost of `built` levels, which has so many nodes."""
+        """True if another level is built on top of `built` levels, the uppermost of which has `nodes` nodes."""
         return nodes >= self.fewest and built < self.levels
 
 
 def community_id(level: int, members: Sequence[str]) -> str:
-    """The id of a community: of its level and its members, in any order."""
+    """The id of a community: a hash of its level and its members, which may be in any order."""
     return hashlib.sha256(canonical_json([level, sorted(members)])).hexdigest()[:32]

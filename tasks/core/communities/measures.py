@@ -1,4 +1,4 @@
-"""How good communities are: by links, modularity; by vectors, CHI and Sim (ArchRAG, eqs. 5 and 6).
+"""Quality measures of communities: modularity of links; CHI and Sim of vectors (ArchRAG, eqs. 5 and 6).
 
     modularity   sum over communities of  w_in / w - gamma (strength / 2 w)^2
     CHI          (N - C) / (C - 1)  times  sum_i n_i |c_i - c|^2  /  sum_i sum_{x in C_i} |x - c_i|^2
@@ -19,7 +19,7 @@ from tasks.core.communities.graph import Floats, Labels, Weighted
 
 __all__ = ["calinski_harabasz", "cosine_to_centre", "modularity"]
 
-_TILE = 32_768  # vectors held at once in double precision
+_TILE = 32_768  # vectors in memory at once in double precision
 
 
 def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> float:
@@ -33,7 +33,7 @@ def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> floa
 
 
 def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
-    """CHI; None where it is not defined: one community, each node alone, or nothing within communities."""
+    """CHI; None if it is undefined: one community, each node alone, or no spread within communities."""
     size, count = len(labels), int(labels.max(initial=-1)) + 1
     if not 1 < count < size:
         return None
@@ -64,7 +64,7 @@ def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArra
     starts = ends - members
     centres = np.empty((len(members), vectors.shape[1]))
     first = 0
-    while first < len(members):  # whole communities, of a tile's members or one that has more
+    while first < len(members):  # whole communities: as many as fit a tile, or one that is larger
         last = max(int(np.searchsorted(ends, starts[first] + _TILE, side="right")), first + 1)
         held = vectors[order[starts[first] : ends[last - 1]]].astype(np.float64)
         centres[first:last] = np.add.reduceat(held, starts[first:last] - starts[first], axis=0)

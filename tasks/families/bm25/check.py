@@ -1,4 +1,4 @@
-"""What `check` refuses of bm25: postings that do not fit each other or their passages."""
+"""The checks of bm25: they refuse postings that do not fit each other or their passages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Stage `bm25`: which terms a shard's passages hold, and how often.
+"""Stage `bm25`: the terms of a shard's passages, with their counts.
 
-A shard's pack `bm25` has no texts and nothing of the rest of the corpus, so that a refresh makes the changed shards
-alone; a reader adds up document frequencies and lengths over the shards. Two fields are counted: what a passage says,
-its document's title among it, and, under names that begin with ``titles.``, that title alone. The arrays:
+A shard's pack `bm25` holds no texts and does not depend on other shards, so a refresh rebuilds only the changed shards;
+a reader adds up document frequencies and lengths over the shards. Two fields are counted: the passage's text with its
+document's title, and, under names that begin with ``titles.``, the title alone. The arrays:
 indexmill.families.bm25.schema.
 """
 
@@ -34,7 +34,7 @@ __all__ = ["STAGE", "PostingsSettings", "counts", "drive", "merged", "postings"]
 
 @dataclass(frozen=True, kw_only=True)
 class PostingsSettings(Settings):
-    """title_weight: how often a title counts in each passage of its document."""
+    """title_weight: the number of times that a title counts in each passage of its document."""
 
     title_weight: int
 
@@ -48,7 +48,7 @@ def drive(run: Run) -> None:
 
 
 def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The sizes of a built index, as the manifest states them; a word counts as often as it occurs."""
+    """The sizes of a built index, as the manifest states them; every occurrence of a word counts."""
     return {
         "passages": sum(len(pack["lengths"]) for pack in packs),
         "words": sum(int(pack["lengths"].sum(dtype=np.int64)) for pack in packs),
@@ -57,7 +57,7 @@ def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 
 def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> dict[str, NDArray[Any]]:
-    """The arrays of some passages: their texts, and the titles above them, each counted `title_weight` times."""
+    """The arrays of some passages: their texts, with the title of each counted `title_weight` times."""
     terms = Analyser().terms
     numbers: dict[str, int] = {}
     title, above = "", list[int]()
@@ -75,10 +75,10 @@ def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> 
 
 
 def _field(keys: NDArray[np.uint64], held: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
-    """The arrays of one field. keys: of all terms. held: the terms of each passage."""
+    """The arrays of one field. keys: the keys of all terms. held: the terms of each passage, as rows of `keys`."""
     lengths = np.fromiter(map(len, held), np.int64, len(held))
     found = np.fromiter(itertools.chain.from_iterable(held), np.int64, int(lengths.sum()))
-    keys, key_of = np.unique(keys[found], return_inverse=True)  # terms of one key are one term
+    keys, key_of = np.unique(keys[found], return_inverse=True)  # terms with the same key count as one
     place = key_of * len(held) + np.arange(len(held)).repeat(lengths)
     place, occurrences = np.unique(place, return_counts=True)
     term, passage = np.divmod(place, max(len(held), 1))
@@ -99,9 +99,9 @@ def _small(values: NDArray[Any]) -> NDArray[Any]:
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of so many passages from those of some of them.
+    """The arrays of `passages` passages, merged from packs of some of them.
 
-    Each pack comes with the row that every passage of it has now, -1 for one that is not there any more.
+    Each pack comes with the current row of each of its passages, -1 for a passage that was deleted.
     """
     return {
         f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
@@ -159,7 +159,7 @@ def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
 
 
 def _read(plain: Plain) -> list[str]:
-    """The words of each passage: those that a reader sees, and those in the targets of its links."""
+    """The words of each passage: its visible text and the words in its link targets."""
     texts: list[str] = plain.passages["text"].to_pylist()
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 

@@ -1,4 +1,4 @@
-"""What `check` refuses of community_tree: reports that do not fit their communities, a tree or index that is none."""
+"""The checks of community_tree: they refuse reports that do not fit their communities, and a bad tree or index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pack = Mapping[str, NDArray[Any]]
 
 
 def check_reports(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Hold a group's reports against their communities, and their vectors; returns how many they are."""
+    """Check a group's reports against their communities and vectors, and return their number."""
     return check_written(
         part,
         "communities",
@@ -38,13 +38,13 @@ def check_reports(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
-    """Hold the tree and the index against the numbers of passages, entities, communities and related pairs."""
+    """Check the tree and the index against the numbers of passages, entities, communities and related pairs."""
     check_communities(part.pack("community_tree/tree"), part.pack("community_tree/index"), counted)
     return {}
 
 
 def check_communities(tree: Pack, index: Pack, sizes: Mapping[str, int]) -> None:
-    """Raise CheckError where the tree is not one over all entities, or the index is not one over the tree.
+    """Raise CheckError unless the tree covers all entities and the index covers the tree.
 
     sizes: the rows of the tables `passages`, `described`, `communities` and `related`.
     """

@@ -1,11 +1,11 @@
 """The C-HNSW index over entities and communities, from their vectors (ArchRAG, sections 3.1.3 and A.2).
 
-Equations 1 and 2 rather than Algorithm 3: each node's nearest are found first, then links are chosen among them, so
-that the index is a function of the set of nodes, whatever the order they came in. HNSW's insertion, timed beside it in
-benchmarks/chnsw.py, takes longer from 30,000 nodes on and finds no more.
+The index follows equations 1 and 2 rather than Algorithm 3: it first finds each node's nearest neighbours, then chooses
+links among them, so it does not depend on the order of the nodes. Insertion as in HNSW, timed in benchmarks/chnsw.py,
+takes longer from 30,000 nodes on and has no better recall.
 
-Nearest nodes are exact on levels of up to `exact` nodes. Above, they are the nearest in the inverted lists of a k-means
-over a sample (tasks.core.neighbours). The ends of links down are exact for levels of up to `products` pairs of nodes.
+Nearest neighbours are exact on levels of up to `exact` nodes. Larger levels search the inverted lists of a k-means
+over a sample (tasks.core.neighbours). Links down are exact for levels of up to `products` pairs of nodes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ _TILE = 16_384  # vectors put on the grid at once
 
 @dataclass(frozen=True)
 class ChnswSettings:
-    """What shapes the index: its links, and the lists of large levels. products: each node of a level is compared with
-    all of the level below where that takes so many products or fewer; else with those in its nearest lists there.
+    """The settings of the index: its links, and the inverted lists of large levels.
+
+    products: each node is compared with the whole level below if that takes at most this many products, and otherwise
+    with the nodes in the nearest lists there.
     """
 
     links: LinkSettings = field(default_factory=LinkSettings)
@@ -42,7 +44,7 @@ class ChnswSettings:
 
 @dataclass(frozen=True)
 class Level:
-    """Nodes of one level: ids without repeats, unit vectors (n, d) float32 (or zeros), in any order."""
+    """The nodes of one level: distinct ids and unit vectors (n, d) float32 (or zeros), in any order."""
 
     ids: Sequence[str]
     vectors: NDArray[np.float32]
@@ -50,7 +52,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Built:
-    """The index, and of which node of its input level each row is."""
+    """The index, and for each of its rows the position of the node in its input level."""
 
     index: Chnsw
     sources: Rows
@@ -98,7 +100,7 @@ def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -
 
 
 def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[np.int32]:
-    """The row in lists of the node nearest to each of the level above (eq. 2)."""
+    """The row in `lists` of the node nearest to each node of the level above (eq. 2)."""
     near = lists.nearest(above, 1).rows[:, 0]
     if len(lists.members) > 1 and len(above) * len(lists.vectors) <= products:
         return nearest_of_all(above, lists.vectors, near)
@@ -106,7 +108,7 @@ def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[n
 
 
 def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-    """Some rows on the grid, a few at a time: they may be mapped."""
+    """The given rows on the grid, read in tiles because the vectors may be memory-mapped."""
     made = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
     for first in range(0, len(rows), _TILE):
         made[first : first + _TILE] = on_grid(vectors[rows[first : first + _TILE]])
@@ -114,6 +116,6 @@ def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
 
 
 def _entry(vectors: NDArray[np.float32]) -> int:
-    """The row nearest to the mean: about as far from every part of a level."""
+    """The row nearest to the mean, so that no part of the level is far from the entry point."""
     mean = np.rint(vectors.sum(axis=0, dtype=np.float64) / len(vectors)).astype(np.float32)
     return int(np.argmax(vectors @ mean))

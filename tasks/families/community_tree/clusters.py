@@ -1,9 +1,8 @@
-"""Stage `community_clusters`: which nodes of a level are one community (ArchRAG, Algorithm 1, line 6).
+"""Stage `community_clusters`: the communities of a level's nodes (ArchRAG, Algorithm 1, line 6).
 
-Leiden goes on from the communities of the version before: `start` says of every node of the graph which of them it was
-in. It is an input like any other, and an output as well, so that the next night finds it: a graph that is the
-same is clustered from the same start, which is to say not at all. A start holds numbers of nodes that are there, and
-so nothing of nodes that are gone.
+Leiden starts from the communities of the version before: `start` holds each node's previous community. It is an
+ordinary input, and also an output, so that the next build finds it: an unchanged graph has the same start and is not
+clustered again. A start holds labels of present nodes only, and so nothing about deleted ones.
 """
 
 from __future__ import annotations

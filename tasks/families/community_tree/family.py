@@ -1,4 +1,4 @@
-"""community_tree (ArchRAG), declared: entities, and reports on communities of them, level by level."""
+"""The family community_tree (ArchRAG): entities, and reports on their communities, level by level."""
 
 from __future__ import annotations
 

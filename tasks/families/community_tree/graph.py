@@ -1,9 +1,9 @@
 """Stage `community_graph`: the graph that one level of communities is found in (ArchRAG, Algorithm 1, lines 3 to 5, 9).
 
-The nodes of level 1 are the entities that were described, linked where a relation leads from one to the other or their
-names are nearly the same (`same_as`, ours). Those of a level above are the communities of the level below, linked where
-members of theirs are. Links by content are added, and every link gets its weight. A pure function of texts' vectors and
-links: where a clustering starts from is no matter of this stage.
+The nodes of level 1 are the described entities, linked by relations and by nearly equal names (`same_as`, ours). The
+nodes of a higher level are the communities of the level below, linked if members of theirs are linked. The stage adds
+links by content and weights every link. It is a pure function of vectors and links; the start of the clustering is an
+input of `community_clusters` alone.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ GRAPH = PackSchema(
 
 
 def level_label(level: int) -> str:
-    """The label of the parts that find the communities of a level, `k1` those of entities."""
+    """The label of the parts that find the communities of a level; `k1` is for entities."""
     return f"k{level}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSettings(Settings):
-    """augmentation: which links by content are added, to so many neighbours (`tasks.core.communities.augment`)."""
+    """augmentation: the method that adds links by content (`tasks.core.communities.augment`).
+
+    neighbours: the number of nearest nodes that it considers for each node.
+    """
 
     augmentation: str
     neighbours: int
@@ -60,7 +63,7 @@ class GraphSettings(Settings):
 
 
 def nodes_below(part: Part[Any]) -> pa.Table:
-    """`id`, `digest` and `shard` of the nodes of a level, in the order of ids."""
+    """The nodes that a level clusters, ordered by id: columns `id`, `digest` and `shard`."""
     name, key = ("described", "entity_id") if part.labels("described") else ("communities", "community_id")
     found = [pa.table({column: pa.array([], pa.string()) for column in ("id", "digest", "shard")})]
     for label in part.labels(name):
@@ -71,7 +74,7 @@ def nodes_below(part: Part[Any]) -> pa.Table:
 
 
 def _vectors_below(part: Part[GraphSettings]) -> Floats:
-    """The vectors (n, d) of the nodes, row by row."""
+    """The vectors (n, d) of the nodes, in the order of `nodes_below`."""
     packs = [*part.packs("description_vectors"), *part.packs("community_vectors")]
     none = np.empty((0, part.settings.dimension), dtype=np.float32)
     return np.concatenate([none, *(pack["vectors"] for pack in packs)])
@@ -92,7 +95,7 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
 
 
 def _links(part: Part[GraphSettings], ids: pa.Array) -> Edges:
-    """The links that nodes have, as rows of the nodes."""
+    """The links (m, 2) between the nodes before augmentation, as rows of `ids`."""
     if part.has("clusters"):
         edges = part.pack("graph")["edges"].astype(np.int64)
         return coarser(edges, part.pack("clusters")["labels"].astype(np.int64))

@@ -1,13 +1,13 @@
-"""The links of one level of C-HNSW: symmetric, from M to 2 M of each node, all nodes connected (ArchRAG, 3.1.3).
+"""The links of one level of C-HNSW: symmetric, M to 2 M for each node, all nodes connected (ArchRAG, 3.1.3).
 
-Each node chooses M others: of its nearest, first those that are nearer to it than to any it chose before (the heuristic
-of HNSW, by which links point in different directions), then the nearest that are left. Nodes of nested samples choose
-some within their sample, too: links that cross clusters. A node with too many drops the last of them, those it did not
-choose itself first. One that is left with fewer than M is linked to others near it that have room, or put between two
-linked nodes, which changes no degree but its own. Last, components are joined.
+Each node chooses M of its nearest neighbours: first those nearer to it than to any it chose before (the heuristic of
+HNSW, which makes links point in different directions), then the nearest of the rest. Nodes in nested samples also
+choose links within their sample, which cross clusters. A node with more than 2 M links drops the excess, beginning with
+links that it did not choose itself. A node with fewer than M is linked to near nodes that have room, or put between two
+linked nodes, which changes no degree but its own. Finally, components are joined.
 
-Vectors are on the grid of indexmill.retrieve.grid and ties go to the lower row: the links are a function of the vectors
-and of the order in which samples are drawn.
+Vectors are on the grid of indexmill.retrieve.grid and ties go to the lower row, so the links depend only on the vectors
+and on the order in which samples are drawn.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _TILE = 256  # nodes whose candidates are compared with each other at once
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """least: links of a node at least (the paper's M, 1 or more); twice as many at most. candidates: the nearest that a
-    node chooses from, at least M. far: links that a node of a sample chooses there, at most M. thinning: a sample holds
-    one of so many of the one before.
+    """least: the minimum number of links of a node (the paper's M, 1 or more); the maximum is twice that.
+
+    candidates: the number of nearest neighbours that a node chooses from, at least M. far: the number of links that a
+    node chooses within each sample that holds it, at most M. thinning: the ratio of the sizes of successive samples.
     """
 
     least: int = 16
@@ -46,9 +47,9 @@ class LinkSettings:
 
 
 def level_links(lists: Lists, setting: LinkSettings) -> tuple[Rows, Rows]:
-    """The links of the vectors in lists: indptr (n + 1,), indices (ascending for each node).
+    """The links of the vectors in `lists`: indptr (n + 1,), indices (ascending for each node).
 
-    Up to 2 M + 1 nodes are all linked with each other.
+    If there are at most 2 M + 1 nodes, every pair is linked.
     """
     vectors = lists.vectors
     n = len(vectors)
@@ -72,7 +73,10 @@ def level_links(lists: Lists, setting: LinkSettings) -> tuple[Rows, Rows]:
 
 
 def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
-    """Owners, partners and products of the `count` that each of `rows` chooses of its nearest; all are in `rows`."""
+    """Owners, partners and products of the links chosen within `rows`.
+
+    Each row chooses at most `count` of its nearest neighbours `near`.
+    """
     parts = []
     for first in range(0, len(rows), _TILE):
         candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]
@@ -106,12 +110,12 @@ def _far_choices(lists: Lists, setting: LinkSettings) -> list[tuple[Rows, Rows, 
 
 
 def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
-    """The chosen pairs (low, high) that are among the `most` first of both: own choices first, then by product."""
+    """The pairs (low, high) in the first `most` at both ends: own choices first, then by product."""
     mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
     crowded = np.bincount(low, minlength=n) + np.bincount(high, minlength=n) > most
-    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # others keep what they have
+    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # others keep all their links
     both = np.concatenate([low[of_low], high[of_high]])
     others = np.concatenate([high[of_low], low[of_high]])
     places = np.concatenate([of_low, of_high])
@@ -129,7 +133,7 @@ def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tu
 
 
 class _Graph:
-    """Links as a table (n, 2 M) int32, -1 where there is none, and the degree of each node; row i's are its first."""
+    """Links as a table (n, 2 M) int32, filled from the left and padded with -1, and the degree of each node."""
 
     def __init__(self, vectors: Floats, least: int) -> None:
         self.vectors = vectors
@@ -139,7 +143,7 @@ class _Graph:
         self.degrees = np.zeros(len(vectors), dtype=np.int64)
 
     def fill(self, low: Rows, high: Rows) -> None:
-        """Take pairs as the links."""
+        """Fill the empty table with the links of the given pairs."""
         owners, partners = np.concatenate([low, high]), np.concatenate([high, low])
         order = np.lexsort((partners, owners))
         owners, partners = owners[order], partners[order]
@@ -162,21 +166,21 @@ class _Graph:
             self.degrees[row] += 1
 
     def replace(self, row: int, old: int, new: int) -> None:
-        """One end of a link: the other ends are the caller's to set."""
+        """Redirect one end of a link; the caller updates the other ends."""
         self.table[row, np.flatnonzero(self.of(row) == old)[0]] = new
 
     def put_between(self, row: int, one: int, other: int) -> None:
-        """A path of two links by `row` instead of a link."""
+        """Replace the link between two nodes by a path of two links through `row`."""
         self.replace(one, other, row)
         self.replace(other, one, row)
         self.table[row, self.degrees[row] : self.degrees[row] + 2] = one, other
         self.degrees[row] += 2
 
     def complete(self, row: int, candidates: NDArray[np.integer[Any]]) -> bool:
-        """Give a node M links, to the first candidates that have room, or else between one and a node linked to it.
+        """Give a node M links: to the first candidates with room, or else between a candidate and its neighbour.
 
-        With all nodes as candidates it always can: none has room, so that one not linked to `row` has 2 M links, of
-        which fewer than M lead to nodes that are.
+        Return False if the candidates do not suffice. All nodes as candidates always do: if none has room, a node not
+        linked to `row` has 2 M links, fewer than M of them to nodes that are linked to `row`.
         """
         while self.degrees[row] < self.least:
             free = candidates[(candidates != row) & ~np.isin(candidates, self.of(row))]
@@ -196,7 +200,7 @@ class _Graph:
         return True
 
     def components(self) -> Rows:
-        """The lowest row that each node is connected with."""
+        """The lowest row in each node's connected component."""
         labels = np.arange(len(self.table))
         ends = np.where(self.table >= 0, self.table, labels[:, None])
         while True:
@@ -208,7 +212,7 @@ class _Graph:
             labels = lower
 
     def join(self) -> bool:
-        """Link each component with the one nearest to it; False if there was one only.
+        """Link each component with the one nearest to it; return False if there was only one.
 
         A component is represented by the node with room that is nearest to its mean.
         """
@@ -235,7 +239,7 @@ class _Graph:
             elif (self.degrees[represented[[one, other]]] < self.most).all():
                 self.add(int(represented[one]), int(represented[other]))
             else:
-                continue  # filled by this round: another represents it in the next
+                continue  # no room left in this round: the next picks another representative
             joined[_root(joined, one)] = _root(joined, other)
         return True
 
@@ -246,10 +250,10 @@ class _Graph:
         return int(room[np.argmax(self.vectors[room] @ mean)])
 
     def _exchange(self, one: int, other: int) -> None:
-        """Two links across two components instead of one within each.
+        """Replace one link within each of two components by two links across them.
 
-        One of them has 2 M links at every node. Such a graph stays connected without any of its links: a part that
-        hung on one alone would have an odd sum of degrees. So all nodes are connected afterwards.
+        In one of the components every node has 2 M links. Such a graph stays connected without any one of its links: a
+        part attached by a single link would have an odd sum of degrees. So all nodes are connected afterwards.
         """
         end, far_end = self._farthest(one), self._farthest(other)
         for row, old, new in ((one, end, other), (end, one, far_end), (other, far_end, one), (far_end, other, end)):

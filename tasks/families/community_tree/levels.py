@@ -1,11 +1,11 @@
-"""Stage `community_levels`: what the communities of one level are made of, group by group (ArchRAG, section 3.1.2).
+"""Stage `community_levels`: the members and sources of a level's communities, by group (ArchRAG, section 3.1.2).
 
-A group is a leaf of a trie over community ids, with the level's letter and its bits for a label; its reports are one
-part. Of each group there are up to three tables, so that a part's key tells all that its reports are made of:
+A group is a leaf of a trie over community ids, labelled with the level's letter and the leaf's bits; its reports are
+one part. Each group has up to three tables, so that a part's key covers all inputs of its reports:
 
     community_members/<g>     the members of each community and the digests of their texts; published
     community_relations/<g>   on level 1: the relations between members of one community
-    community_sources/<g>     where a language model is asked: the passages, or reports below, that a report is about
+    community_sources/<g>     if a language model is asked: the passages, or reports below, that a report is about
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ _TABLES = {
     "community_sources": COMMUNITY_SOURCES,
 }
 _TOGETHER = 8
-"""Communities of several members have at least so small a part of the most members, in the mean. Nothing proves it, and
-the budget is what holds; the mean is 16 to 25 of 50 in docs/families.md."""
+"""A community of several members is assumed to have, on average, at least 1 / _TOGETHER of the most members.
+
+This is a guess; only the budget is a hard limit. The mean is 16 to 25 of 50 in docs/families.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LevelSettings(Settings):
-    """group: communities of a group at most. largest: members of a community. asks: whether a model writes reports."""
+    """group: the most communities in a group. largest: the most members of a community.
+
+    asks: True if a model writes the reports.
+    """
 
     level: int
     group: int
@@ -50,7 +54,7 @@ class LevelSettings(Settings):
     summariser: Mapping[str, Any] = worker_arg()
 
     def row_space(self) -> Mapping[str, Any]:
-        """What writes the reports."""
+        """The level and the writer of the reports."""
         return {"level": self.level, "summariser": self.summariser}
 
 
@@ -82,7 +86,7 @@ def _compute(part: Part[LevelSettings]) -> Outputs:
     for name, table in tables.items():
         arrow = conform(table.to_arrow(), _TABLES[name])
         ids = table["community_id"]
-        for label, rows in groups.items():  # the ids of a leaf of the trie stand together
+        for label, rows in groups.items():  # the ids in a leaf of the trie are contiguous
             low, high = (ids.search_sorted(communities[rows[end]], side) for end, side in _ENDS)
             made[f"{name}/{label}"] = arrow.slice(low, high - low)
     return Outputs(tables=made)
@@ -92,7 +96,7 @@ _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "ri
 
 
 def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
-    """The relations whose ends are members of one community (columns of COMMUNITY_RELATIONS)."""
+    """The relations whose ends are in the same community (columns of COMMUNITY_RELATIONS)."""
     found = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
     for label in part.labels("related"):
         table = pl.DataFrame(part.table(f"related/{label}", "source", "target", "digest"))
@@ -109,11 +113,11 @@ def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame
 
 
 def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
-    """What the text of each community comes from (columns of COMMUNITY_SOURCES).
+    """The sources of each community's text (columns of COMMUNITY_SOURCES).
 
-    An entity's comes from its passages, and from one that writes it as it is shown, which need not tell of it. A report
-    that a model was asked for stands for all that it was made of; a community of one member has its member's text and
-    sources.
+    The sources of an entity are its passages and a passage that spells its name as shown, even if it says nothing about
+    it. A report written by a model is listed itself, in place of its own sources; a community of one member has its
+    member's text and sources.
     """
     level = part.settings.level
     if level == 1:
@@ -139,16 +143,16 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
-    """A passage that writes each entity as it is shown, shard by shard (columns entity_id and passage_id)."""
+    """Yield, shard by shard, a passage with the displayed name of each entity (columns entity_id, passage_id)."""
     for path in part.paths("pieces"):
         rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
         yield rows.select("entity_id", "passage_id").collect()
 
 
 def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
-    """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
+    """Bounds of the number of communities and of those that need a report; which nodes they hold depends on vectors.
 
-    Of the rows, those of several members count as fresh: a community of one needs no report.
+    Only communities of several members count as fresh: a community of one needs no report.
     """
     settings = part.settings
     below = expected_rows(part, expected, "described", "communities")

@@ -1,6 +1,6 @@
-"""What the report on a community is made of: texts of its members and of the relations between them, within bounds.
+"""The inputs of a community's report: texts of its members and of the relations between them, within `input_tokens`.
 
-`chosen` says which (ArchRAG, Algorithm 1, line 7): as far as `input_tokens` go.
+`chosen` selects them (ArchRAG, Algorithm 1, line 7).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tasks.core.shards import estimate_tokens
 __all__ = ["Member", "Relation", "ReportInput", "chosen"]
 
 _MEMBERS_SHARE = 2 / 3
-"""Of `input_tokens`, what members may take while there are relations to tell."""
+"""The share of `input_tokens` for members if there are relations between them."""
 
 
 @dataclass(frozen=True)
 class Member:
     """An entity or, above the first level, a community. name: its title; body: its description or summary.
 
-    text: what is embedded of it, both. size: the members that it has itself, 0 of an entity.
+    text: its embedded text, made of both. size: the number of members of a community, 0 for an entity.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Relation:
-    """What is said of two members. digest: of the description."""
+    """A described relation between two members. digest: the digest of the description."""
 
     source: str
     target: str
@@ -44,15 +44,15 @@ class Relation:
     description: str
 
     def text(self, names: Mapping[str, str]) -> str:
-        """As a model reads it; names: of the members, by id."""
+        """The relation as a model reads it. names: the names of the members, by id."""
         return f"{names[self.source]} -> {names[self.target]}: {self.description}"
 
 
 @dataclass(frozen=True)
 class ReportInput:
-    """What a report is made of, in the order of its telling.
+    """The inputs of a report, in the order in which they are presented.
 
-    above: of communities, not of entities. alone: the community has one member.
+    above: True if the members are communities, not entities. alone: True if the community has one member.
     """
 
     members: Sequence[Member]
@@ -61,20 +61,20 @@ class ReportInput:
     alone: bool = False
 
     def digest(self, level: int, summariser: Mapping[str, Any]) -> str:
-        """The hash of all that the report is made of, 32 hex digits."""
+        """The hash of all inputs of the report, 32 hex digits."""
         members = [[one.id, one.digest] for one in self.members]
         relations = [[one.source, one.target, one.digest] for one in self.relations]
         return digest_of(canonical_json([level, dict(summariser), self.alone, members, relations]))[:32]
 
 
 def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, *, above: bool = False) -> ReportInput:
-    """What a report is made of: about `room` tokens of members and relations.
+    """The inputs of a report: about `room` tokens of members and relations.
 
-    Members come in classes, those with the most relations or, above, the most members first: a class is a power of two,
-    so that one relation more seldom changes it. Within a class they come by id, which is a hash. So what an edit or a
-    deletion touches is mostly what it is about (ours; the published code takes them by exact degree). Members fill two
-    thirds of the room, relations between these what is left of it, by the class of their lesser end; then come more
-    members. What does not fit is passed over.
+    Members are ranked in classes, those with the most relations or, if `above`, the most members first. The classes are
+    powers of two, so that one more relation seldom changes a member's class. Within a class members are ordered by id,
+    which is a hash. So an edit or a deletion mostly changes only the reports that concern it (ours; the published code
+    ranks by exact degree). Members fill two thirds of the room, then relations between them fill the rest, ranked by
+    the class of their lesser end, then more members. Items that do not fit are skipped.
     """
     degree = Counter(end for one in relations for end in (one.source, one.target))
     rank = {one.id: -((one.size if above else degree[one.id]) + 1).bit_length() for one in members}
@@ -83,7 +83,7 @@ def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, 
     between = [one for one in relations if one.source in place and one.target in place]
     cost = {one.id: estimate_tokens(len(one.text.encode())) for one in ordered}
     first, left = _fitting(ordered, [cost[one.id] for one in ordered], int(room * _MEMBERS_SHARE) if between else room)
-    if not first:  # one member has a long text, which is cut when it is told
+    if not first:  # no member fits: take the first, whose text the prompt truncates
         first, left = ordered[:1], ordered[1:]
     ids = {one.id for one in first}
     room -= sum(cost[one.id] for one in first)
@@ -102,7 +102,7 @@ _T = TypeVar("_T")
 
 
 def _fitting(items: Sequence[_T], costs: Sequence[int], room: int) -> tuple[list[_T], list[_T]]:
-    """Those of the items, in turn, that fit into what is left of the room, and the others."""
+    """The items that fit into the remaining room, taken greedily in order, and the other items."""
     taken: list[_T] = []
     left: list[_T] = []
     for one, cost in zip(items, costs, strict=True):

@@ -1,7 +1,7 @@
 """Stage `community_reports`: the reports on a group of communities, and their vectors (ArchRAG, Algorithm 1, line 7).
 
-`made_of` hashes all that a report is made of: a report is copied also to a community that has lost or won a member of
-no weight. A community of one member has its member's text, and no model is asked.
+`made_of` hashes all inputs of a report, so a report is reused even if the community lost or gained a member that is not
+among them. A community of one member takes its member's text, and no model is asked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tasks.stages.write.written_rows import Row, SourcedRows, SourcedSettings
 __all__ = ["STAGE", "WRITER", "Finding", "Report", "ReportSettings", "community_text", "estimate", "most_output"]
 
 _VERSION = 1
-"""Of `chosen` and `fallback`: raise it whenever a report changes."""
+"""The version of `chosen` and `fallback`: raise it whenever they change reports."""
 
 _MOST_FINDINGS = 5
 _NAMED = 3  # members in the title of a report without a model
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """A report. rating: 0 to 10, how much the community matters."""
+    """A report. rating: the importance of the community, 0 to 10."""
 
     title: str
     text: str
@@ -70,12 +70,12 @@ class Report:
 
 
 def community_text(title: str, text: str) -> str:
-    """What is embedded of a community, and shown of it to whatever summarises the level above."""
+    """The text of a community that is embedded, and given to the summariser of the level above."""
     return f"{title}\n{text}"
 
 
 def most_output(tokens: int) -> int:
-    """The tokens of an answer at most: a summary, as many findings as are asked for, and JSON around it."""
+    """The most tokens of an answer: a summary, the requested findings, and the JSON around them."""
     return summarise.most_output(tokens) + 4 * _MOST_FINDINGS * _FINDING_TOKENS + 200
 
 
@@ -90,17 +90,17 @@ class ReportSettings(SourcedSettings):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What determines the texts."""
+        """The fingerprint of the writer."""
         return self.summariser
 
     def row_space(self) -> Mapping[str, Any]:
-        """What writes reports, and the encoder."""
+        """The encoder and the fingerprint of the writer."""
         return {**self.encoder, "summariser": self.summariser}
 
 
 @dataclass(frozen=True)
 class _Community:
-    """A community, what its report is made of, and the hash of that."""
+    """A community, the inputs of its report, and their hash."""
 
     id: str
     members: int
@@ -123,7 +123,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
     vectors, with_ids, sources = "community_vectors", True, COMMUNITY_SOURCES
 
     def read(self) -> Iterator[_Community]:
-        """The communities in the order of their ids, with what their reports are made of."""
+        """Yield the communities in the order of their ids, with the inputs of their reports."""
         members: dict[str, list[Member]] = {}
         table = self.inputs.table("members")
         texts = _members(self.inputs, table)
@@ -135,30 +135,30 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
             yield _Community(community, len(own), given, given.digest(level, self.settings.summariser))
 
     def key_of(self, item: _Community) -> str:
-        """The hash of all that a report is made of."""
+        """The hash of all inputs of the report."""
         return item.made_of
 
     def owner_of(self, item: _Community) -> str:
-        """The community."""
+        """The id of the community."""
         return item.id
 
     def own(self, item: _Community) -> Report | None:
-        """What the only member of a community says of itself, which is a function of the member alone."""
+        """The report of a community of one member: the member's own text; None for other communities."""
         member = item.input.members[0]
         return Report(member.name, member.body or member.name) if item.members == 1 else None
 
     @property
     def most_output(self) -> int:
-        """The tokens of an answer at most."""
+        """The most tokens of an answer."""
         return most_output(self.tokens)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """How many findings are asked for."""
+        """The number of findings requested."""
         return {"findings": _MOST_FINDINGS}
 
     def content(self, item: _Community) -> list[str]:
-        """Each report of a member or, on the first level, all entities and then all relations."""
+        """The texts of the prompt: one for each member or, on the first level, one of entities, one of relations."""
         given, most = item.input, 4 * self.writer["input_tokens"]
         texts = [one.text for one in given.members]
         if len(texts) == 1 and len(texts[0].encode()) > most:
@@ -170,7 +170,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         return ["\n\n".join(texts), *([relations] if relations else [])]
 
     def parse(self, answer: Mapping[str, Any]) -> Report | None:
-        """The report as plain text in single lines; None where title or summary say nothing."""
+        """The report as plain text in single lines; None if the title or the summary is empty."""
         title, text = plain(str(answer["title"]), _TITLE_TOKENS), plain(str(answer["summary"]), 4 * self.tokens)
         if not title or not text:
             return None
@@ -187,11 +187,11 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         )
 
     def fallback(self, item: _Community) -> Report:
-        """A report of the texts' own words.
+        """An extractive report.
 
-        The title names the first members; the summary is sentences of the members' texts, or of what is said of their
-        relations, too; a finding is a relation or, above, a member. With n relations, or members of members above, and
-        c members the rating is 10 n / (n + c).
+        The title names the first members; the summary takes sentences from the members' texts and, on the first level,
+        the descriptions of their relations; a finding is a relation or, above the first level, a member. With n
+        relations (above: members of members) and c members the rating is 10 n / (n + c).
         """
         members, relations = item.input.members, item.input.relations
         if item.input.above:
@@ -221,7 +221,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         return [{**asdict(text), "level": self.settings.level}]
 
     def placed(self, item: _Community, row: Row) -> Row:
-        """With the id of the community, and how many members it has."""
+        """The row with the id of the community and the number of its members."""
         return {**row, "community_id": item.id, "members": item.members}
 
     def embedded(self, row: Row) -> str:
@@ -229,7 +229,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         return community_text(row["title"], row["text"])
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """The communities that need no report."""
+        """The number of communities of one member, which need no report."""
         return {"reports_of_one_member": len(self.items) - len(self.written)}
 
 
@@ -277,7 +277,7 @@ def _relations(part: Part[ReportSettings]) -> dict[str, list[Relation]]:
 
 
 def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
-    """Bounds of what has to be reported on, exact where the communities are known, and what a model is asked for it."""
+    """Bounds of the reports to write, exact if the communities are known, and of the model's tokens for them."""
     reports, rows = _Reports(part), expected.get("members")
     tokens, room = (part.settings.summariser[name] for name in ("tokens", "input_tokens"))
     if isinstance(rows, Rows):

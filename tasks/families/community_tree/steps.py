@@ -1,7 +1,7 @@
 """The driver of community_tree: level by level, find the communities and report on them (ArchRAG, Algorithm 1).
 
-A level is four stages: the graph, its clusters, what each community is made of, and the reports. Only the second looks
-back: Leiden starts from the communities of the version before, as these were called there (tasks.core.warm_start).
+A level is four stages: the graph, its clusters, the members of each community, and the reports. Only the second depends
+on the version before: Leiden starts from that version's communities, under their ids there (tasks.core.warm_start).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Digests = Mapping[str, str]
 
 
 class _Before:
-    """The communities of the version before, level by level, and the ids by which it knew the nodes of a level."""
+    """The communities of the version before, level by level, and the ids that it gave to the nodes of each level."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._names: Ids | None = None  # of the nodes of the next level; None: their own
-        self._followed = True  # whether the levels below all have names
+        self._names: Ids | None = None  # the earlier ids of the next level's nodes; None: unchanged
+        self._followed = True  # True if every level below was mapped to the version before
 
     def inputs(self, level: int, graph: str, settings: ClusterSettings) -> dict[str, str]:
-        """What a level's graph is clustered from: itself and, where there is one, a start."""
+        """The inputs of a level's clustering: its graph and, if there is one, a start."""
 
         def start(_: LineageEntry) -> Labels | None:
             before = self._clusters(level)
@@ -57,7 +57,7 @@ class _Before:
         return start_inputs(self._run, community_clusters.STAGE, label, graph, settings, start)
 
     def climb(self, level: int, made: str) -> None:
-        """Go on to the nodes of the next level: the communities of this one."""
+        """Advance to the next level, whose nodes are the communities of this one."""
         earlier, before, pack = self._earlier(level), self._clusters(level), self._run.pack(made)
         if earlier is not None and earlier.outputs["clusters"] == made:
             self._names, self._followed = None, True
@@ -73,14 +73,14 @@ class _Before:
 
     def _clusters(self, level: int) -> Clusters | None:
         earlier = self._earlier(level)
-        with contextlib.suppress(CorruptBlob):  # a start that was lost or damaged is none
+        with contextlib.suppress(CorruptBlob):  # a lost or damaged start is ignored
             pack = None if earlier is None else self._run.pack(earlier.outputs["clusters"])
             return None if pack is None else Clusters.of(pack)
         return None
 
 
 def make_tree(run: Run) -> None:
-    """Make every level, the tree of them, and its index."""
+    """Make every level, the tree over all levels, and its index."""
     settings = run.configuration.families.community_tree
     stops = Stops(settings.levels, settings.fewest)
     dimension: int = run.opened_encoder.numbers["dimension"]
@@ -109,7 +109,7 @@ def make_tree(run: Run) -> None:
         elif not Clusters.of(pack).joins:
             break
         made = _groups(run, level, {"clusters": clusters, **_nodes(below), **sources, **described})
-        described = {}  # the relations are those of the first level
+        described = {}  # only the first level has relations
         parts, table = _reports(run, level, made, texts), "communities"
         if pack is not None and run.makes_parts:
             thousandths = round(1000 * float(pack["modularity"][0]))
@@ -126,18 +126,18 @@ def make_tree(run: Run) -> None:
 
 
 def _same_as(run: Run) -> dict[str, str]:
-    """The pairs of entities of nearly the same name, where they are looked for."""
+    """The digest of the table `same_as`, by name; empty if no stage made one."""
     found = run.parts.get("same_as", {}).get(WHOLE)
     return {} if found is None else {"same_as": found.outputs["same_as"]}
 
 
 def _nodes(below: Digests) -> dict[str, str]:
-    """Of what the graph of a level is made of, the tables of its nodes."""
+    """The tables of the nodes among the inputs of a level's graph."""
     return {name: digest for name, digest in below.items() if name.startswith(("described/", "communities/"))}
 
 
 def _graph(run: Run, level: int, below: Digests) -> str:
-    """The graph of a level."""
+    """Make the graph of a level and return its digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     shaping = community_graph.GraphSettings(
         augmentation=settings.augmentation,
@@ -151,7 +151,7 @@ def _graph(run: Run, level: int, below: Digests) -> str:
 
 
 def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
-    """The communities of a level."""
+    """Find the communities of a level and return their digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     shaping = ClusterSettings(
         clustering=settings.clustering,
@@ -165,7 +165,7 @@ def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
 
 
 def _groups(run: Run, level: int, inputs: Digests) -> Digests:
-    """The tables that say what the communities of a level are made of, by name and group."""
+    """Make the tables `community_*` of a level and return their digests, by name and group."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     writer = run.writer(community_reports.WRITER)
     kept = {
@@ -184,7 +184,7 @@ def _groups(run: Run, level: int, inputs: Digests) -> Digests:
 
 
 def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) -> Parts:
-    """The parts of a level's groups."""
+    """Make the reports of a level and return their parts, by group."""
     writer, encoder = run.writer(community_reports.WRITER), run.opened_encoder
     groups = [name.partition("/")[2] for name in made if name.startswith("community_members/")]
     specs = []

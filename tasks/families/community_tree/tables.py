@@ -37,16 +37,16 @@ COMMUNITY_MEMBERS = published(
 """Ordered by (community_id, member_id)."""
 
 COMMUNITY_RELATIONS = private(
-    community_id=pa.string(),  # of the first level: that of both ends
+    community_id=pa.string(),  # of the first level: the community of both ends
     source=pa.string(),  # entity_id
     target=pa.string(),  # entity_id
     digest=pa.string(),  # of the description
-    shard=pa.string(),  # where the description lies
+    shard=pa.string(),  # the shard that holds the description
 )
-"""Ordered by (community_id, source, target); read by the stage that writes the reports alone."""
+"""Ordered by (community_id, source, target); read only by the stage that writes the reports."""
 
 COMMUNITY_SOURCES = private(
     community_id=pa.string(),
     source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
 )
-"""What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""
+"""The sources of each report, ordered by (community_id, source_id); read only by the community stages."""

@@ -32,7 +32,7 @@ from tasks.stages.resolve.resolve import entity_keys
 __all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts"]
 
 SUBJECT_KINDS = ("title", "subject")
-"""Kinds of mentions that say what a passage is about."""
+"""The kinds of mentions that mark the subject of a passage."""
 
 Array = NDArray[Any]
 
@@ -53,7 +53,10 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeSettings(Settings):
-    """levels: at most. fewest: nodes that a level is built over. m: links of a node of the index at least."""
+    """levels: the most levels. fewest: the fewest nodes that a level is built over.
+
+    m: the fewest links of a node of the index.
+    """
 
     levels: int
     fewest: int
@@ -92,25 +95,25 @@ def _chnsw_settings(least: int) -> ChnswSettings:
 
 
 def _built(part: Part[TreeSettings]) -> int:
-    """How many levels of communities there are."""
+    """The number of levels of communities."""
     return len({label[0] for label in part.labels("communities")})
 
 
 def _vectors(part: Part[TreeSettings], name: str, letter: str = "") -> Floats:
-    """The vectors of a level."""
+    """The vectors (n, d) of a level."""
     found = [part.pack(f"{name}/{label}")["vectors"] for label in labels_of_layer(part, name, letter)]
     return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *found])
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
-    """CHI and Sim, to six digits: the last ones depend on the order in which a processor adds up."""
+    """CHI and Sim, rounded to six digits: further digits depend on the processor's order of summation."""
     both = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
     chi, sim = (float("nan") if one is None else float(f"{one:.6g}") for one in both)
     return chi, sim
 
 
 def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
-    """The passages that each entity was extracted from, and which of these are about it."""
+    """The passages that each entity was extracted from, with a flag for those that are about it."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
     found = part.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(found["entity_id"], entities).to_numpy()
@@ -127,10 +130,10 @@ def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
 
 
 def _subjects(part: Part[TreeSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
-    """Pairs of an entity and a passage that is about it, as rows.
+    """Pairs of an entity and a passage about it, as rows.
 
-    That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
-    titles tell nothing, texts still begin with what they are about.
+    A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
+    even without an informative title, texts begin with their subject.
     """
     found = part.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
     entity, passage = (
@@ -147,7 +150,7 @@ def _subjects(part: Part[TreeSettings], entities: pa.Array, passages: pa.Array) 
 
 
 def _relations(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
-    """The entities that each is related to, in both directions, and which rows say so."""
+    """The entities related to each entity, in both directions, with the row of `related` for each pair."""
     related = part.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
     owner, other = np.concatenate(ends), np.concatenate(ends[::-1])

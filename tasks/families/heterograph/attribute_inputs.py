@@ -1,10 +1,11 @@
-"""Stage `hetero_first`: the important entities, and what the attribute of each is made of (NodeRAG, Algorithm 1).
+"""Stage `hetero_first`: the important entities, and the inputs of their attributes (NodeRAG, Algorithm 1).
 
-Nothing here is dear, so no row is copied, and nothing depends on the version before. For each shard `<e>` of entities:
+The stage is cheap, so it copies no rows, and it does not depend on the version before. For each shard `<e>` of
+entities:
 
     attribute_read/<e>      HETERO_READ: the units and relations that are read
-    attribute_made/<e>      HETERO_MADE, with the entity's name as it is shown
-    attribute_sources/<e>   HETERO_SOURCES, where a model is asked: the passages that a prompt is about
+    attribute_made/<e>      HETERO_MADE, with the entity's displayed name
+    attribute_sources/<e>   HETERO_SOURCES, if a model is asked: the passages that a prompt comes from
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ __all__ = ["STAGE", "estimate", "read_about"]
 def read_about(
     corpus: Corpus, unit_entities: pa.Table, same_as: pa.Table | None, settings: ReadingSettings
 ) -> tuple[TypedGraph, pa.Table, pa.Table]:
-    """The graph of what was extracted [G1], and what the attributes of the important entities are made of.
+    """The graph of the extracted pieces [G1], and the inputs of the attributes of the important entities.
 
-    HETERO_READ with `tokens`, and HETERO_MADE. unit_entities, same_as: schemas UNIT_ENTITIES and SAME_AS.
+    The inputs are HETERO_READ with `tokens`, and HETERO_MADE. unit_entities, same_as: UNIT_ENTITIES and SAME_AS.
     """
     graph = graph_of(decomposed(corpus.units, unit_entities, corpus.relations, same_as))
     pairs = about_entities(graph, important(graph, seed=settings.seed).chosen)
@@ -49,14 +50,14 @@ def read_about(
 
 
 def _shown(graph: TypedGraph, read: pa.Table) -> pa.Table:
-    """The entities whose names a prompt shows: the owners themselves, and the ends of the relations that are read."""
+    """The entities whose names a prompt shows: the owners, and the ends of the relations that are read."""
     ends = named(graph, read.filter(pc.equal(read["kind"], "R"))).select(["owner", "entity_id"])
     owners = read["owner"].unique()
     return pa.concat_tables([ends, pa.table({"owner": owners, "entity_id": owners})])
 
 
 def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a part, and how many entities are important."""
+    """The tables of a part, and the number of important entities."""
     corpus, same_as = Corpus.of(part), None
     if part.has("same_as") and not without_same_as:
         same_as = part.table("same_as", "entity_id", "other_id")
@@ -76,10 +77,10 @@ def _compute(part: Part[ReadingSettings]) -> Outputs:
 
 
 def estimate(part: Part[ReadingSettings], expected: Expected) -> Estimate:
-    """What the part will hold, so that the plan knows the attributes that are missing.
+    """The rows that the part will hold, so that the plan knows the missing attributes.
 
-    A plan takes as long for it as a build, 20 s CPU for a graph of a million nodes. Where the pairs of `same_as` are
-    only planned, it is what the part would hold without them: a guess.
+    A plan takes as long for this as a build, 20 s CPU for a graph of a million nodes. If the pairs of `same_as` are
+    only planned, the estimate ignores them: a guess.
     """
     guessed = "same_as" in expected
     tables, _ = _tables(part, without_same_as=guessed)

@@ -1,7 +1,7 @@
-"""Stage `attributes`: what is written of the important entities of a shard, and its vectors (NodeRAG, section 2.3).
+"""Stage `attributes`: the texts about a shard's important entities, and their vectors (NodeRAG, section 2.3).
 
-An attribute is a portrait of an important entity, of the units and relations around it and not of raw text (appendix E,
-the prompt for attributes); which of them, `tasks.families.heterograph.reading` says.
+An attribute is a portrait of an important entity, made from the units and relations around it, not from raw text
+(appendix E, the prompt for attributes); `tasks.families.heterograph.reading` selects them.
 
 attributes          HETERO_ATTRIBUTES; published
 attribute_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
@@ -29,7 +29,7 @@ from tasks.stages.write.written_rows import Row
 __all__ = ["STAGE", "WRITER", "estimate"]
 
 _VERSION = 1
-"""Of `fallback` and of what is made of an answer: raise it whenever an attribute changes."""
+"""The version of `fallback` and `parse`: raise it whenever they change attributes."""
 
 
 def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
@@ -50,15 +50,15 @@ class _Attributes(ReadTexts[str]):
     table, schema, vectors = "attributes", HETERO_ATTRIBUTES, "attribute_vectors"
 
     def content(self, item: Read) -> list[str]:
-        """The name, the units and the relations."""
+        """The texts of the prompt: the name, the units and the relations."""
         return [item.shown, *(lines(item.of(kind), self.writer["input_tokens"]) for kind in "SR")]
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The attribute as plain text on one line; None where it says nothing."""
+        """The attribute as plain text on one line; None if it is empty."""
         return plain(str(answer["attribute"]), 2 * self.tokens) or None
 
     def fallback(self, item: Read) -> str:
-        """Central sentences of the units and relations, which name the entity if only at their beginning."""
+        """Central sentences of the units and relations, prefixed by the entity's name if they lack it."""
         text = self.extractive.summary([*item.of("S"), *map(sentence, item.of("R"))])
         return text if item.shown.casefold() in text.casefold() else f"{item.shown}: {text}"
 
@@ -67,7 +67,7 @@ class _Attributes(ReadTexts[str]):
         return [{"text": text}]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """The row as that of an entity: another may have had it."""
+        """The row with the ids of its entity; a reused row may come from another."""
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 
@@ -76,7 +76,7 @@ def _compute(part: Part[TextSettings]) -> Outputs:
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """How many attributes there are, and what a model is asked for those that no earlier part holds."""
+    """The number of attributes, and the model use for those that no earlier part holds."""
     attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
     rows = Rows(count, count, Range.exactly(len(missing)))

@@ -1,4 +1,4 @@
-"""What `check` refuses of the heterograph: texts and vectors that do not fit each other, and a graph that is none."""
+"""The checks of heterograph: they refuse texts and vectors that do not fit each other, and an invalid graph."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ _NODE_TABLES = {
 
 
 def check_units(part: Part[Any], _: Counts) -> dict[str, int]:
-    """Hold a shard's vectors of units against the units; returns how many these are."""
+    """Check a shard's vectors of units against the units, and return the number of units."""
     texts = part.table("units", "text")["text"].to_pylist()
     check_text_vectors(part, "unit_vectors", texts)
     return {"units": len(texts)}
 
 
 def check_attributes(part: Part[Any], _: Counts) -> dict[str, int]:
-    """Hold an entity shard's attributes against its entities, their texts and vectors; returns how many they are."""
+    """Check a shard's attributes against its entities, their texts and vectors, and return their number."""
     rows = part.table("attributes")
     where = f"attributes/{part.job.shard}"
     ids, of = rows["attribute_id"].to_pylist(), rows["entity_id"].to_pylist()
@@ -77,7 +77,7 @@ def check_attributes(part: Part[Any], _: Counts) -> dict[str, int]:
 
 
 def check_elements(part: Part[Any], _: Counts) -> dict[str, int]:
-    """Hold a group's high-level elements against what they are made of, their texts and vectors."""
+    """Check the ids, texts and vectors of a group's high-level elements, and return their number."""
     rows, label = part.table("elements"), part.job.shard
     where = f"elements/{label}"
     ids = rows["element_id"].to_pylist()
@@ -92,7 +92,7 @@ def check_elements(part: Part[Any], _: Counts) -> dict[str, int]:
 
 
 def _check_texts(part: Part[Any], rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
-    """What holds of attributes and of elements: their order, the digests of their texts, and their vectors."""
+    """Check the order, the text digests and the vectors of attributes or elements."""
     refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
     check_text_vectors(part, vectors, rows["text"].to_pylist(), where.partition("/")[0], rows["digest"].to_pylist())
 
@@ -109,7 +109,7 @@ class GraphTables:
 
     @classmethod
     def of(cls, part: Part[Any]) -> GraphTables:
-        """Those among the inputs of the check of the whole corpus."""
+        """The artifacts among the inputs of `check_whole`."""
         return cls(
             part.table("heterograph/nodes"),
             part.table("heterograph/edges"),
@@ -120,20 +120,20 @@ class GraphTables:
 
 
 def rows_of_kinds(part: Part[Any]) -> dict[str, pa.Array]:
-    """By kind of node, the ids in its tables, one after the other in the order of their names."""
+    """The ids in the tables of each kind of node, concatenated in the order of the tables' names."""
     return {kind: part.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
 def check_whole(part: Part[Any], _: Counts) -> dict[str, int]:
-    """Hold the graph against the tables of its nodes."""
+    """Check the graph against the tables of its nodes."""
     check_graph(GraphTables.of(part), rows_of_kinds(part))
     return {}
 
 
 def check_graph(made: GraphTables, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError where the artifacts of a heterograph are not one graph over the rows of its tables.
+    """Raise CheckError unless the artifacts of a heterograph are one graph over the rows of its tables.
 
-    ids: by kind of node, those of the tables that its nodes are rows of, one after the other.
+    ids: see `rows_of_kinds`.
     """
     graph, pack = _graph(made), made.graph
     wrong = faults(graph)
@@ -156,7 +156,7 @@ def check_graph(made: GraphTables, ids: Mapping[str, pa.Array]) -> None:
 
 
 def _graph(made: GraphTables) -> TypedGraph:
-    """The graph of the two tables, which have to be in its order."""
+    """The graph of the two tables; raises CheckError if they are invalid or not in the graph's order."""
     try:
         graph = graph_of_tables(made.nodes, made.edges)
     except ValueError as error:
@@ -168,7 +168,7 @@ def _graph(made: GraphTables) -> TypedGraph:
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError where the row of a node is not one with its id, or a row, but of an entity, is no node."""
+    """Raise CheckError if a node's row has another id, or if a row has no node (entities excepted)."""
     for kind in KINDS:
         own, held = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"
@@ -179,7 +179,7 @@ def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> N
 
 
 def _check_passages(held: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
-    """Raise CheckError where a node that is retrieved comes from no passage, or a text from another than itself."""
+    """Raise CheckError if a retrievable node comes from no passage, or a text from another passage than itself."""
     where = "heterograph/graph: passages"
     degrees = np.diff(held.indptr)
     refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from none")
@@ -196,7 +196,7 @@ def _check_passages(held: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) ->
 
 
 def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int32]) -> None:
-    """Raise CheckError where a relation has not the id of what it says, or does not lead as its edges do."""
+    """Raise CheckError if a relation's id does not match its content, or its ends differ from its edges."""
     where = "heterograph/relations"
     ids = table["node_id"].to_pylist()
     said = zip(*(table[name].to_pylist() for name in ("source", "target", "text")), strict=True)
@@ -211,7 +211,7 @@ def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int3
 
 
 def _check_names(pack: Pack, names: int) -> None:
-    """Raise CheckError where the words of names do not fit each other, or are of other names."""
+    """Raise CheckError if the arrays of words contradict each other or the number of names is wrong."""
     held, where = NameWords.of(pack), "heterograph/names"
     check_pack(NAMES, pack, where, {})
     starts, words, keys = held.starts, held.words, held.keys

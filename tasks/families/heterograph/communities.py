@@ -1,13 +1,12 @@
-"""Stage `hetero_groups`: which nodes of the graph [G2] are one community (NodeRAG, section 2.3): Leiden, unit weights.
+"""Stage `hetero_groups`: the communities of the graph [G2] (NodeRAG, section 2.3): Leiden with unit weights.
 
-A community is named by its members. The clustering goes on from the communities of the version before
-(tasks.core.warm_start), under the rule of tasks.core.communities.leiden: the first of three candidates that is good
-enough. `start` says of every node of the graph which of them it was in. It is an input like any other, and an output
-as well, so that the next night finds it; it holds numbers of nodes that are there, and so nothing of nodes that are
-gone. Of n nodes:
+A community's id is derived from its members. The clustering starts from the communities of the version before
+(tasks.core.warm_start) and keeps the first of three candidates that is good enough (tasks.core.communities.leiden).
+`start` holds each node's previous community. It is an ordinary input, and also an output, so that the next build finds
+it; it holds labels of present nodes only, and so nothing about deleted ones. For n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
-    start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for one that was in none
+    start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for a node without one
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def grouped(
 ) -> pa.Table:
     """The community of each node (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
 
-    start and the rest: see `leiden`.
+    start and the keyword arguments: see `leiden`.
     """
     from tasks.core.communities.leiden import leiden  # its libraries are slow to import, and a check needs none of it
 
@@ -91,7 +90,7 @@ def communities_of(table: pa.Table) -> pa.Array:
 
 
 def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDArray[np.int64]:
-    """The place of each node's community in `communities`, (n,): -1 for a node that is in none of them."""
+    """The index of each node's community in `communities`, (n,), -1 for a node in none of them."""
     at = pc.index_in(ids, table["node_id"].combine_chunks())
     own = table["community_id"].combine_chunks().take(at)
     found = pc.fill_null(pc.index_in(own, communities), -1)
@@ -108,16 +107,16 @@ class CommunitySettings(Settings):
 
 
 def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
-    """What the graph (the digest of its pack) is clustered from: `graph` and, where there is one, `start`.
+    """The inputs of the clustering: `graph` and, if there is one, `start`.
 
-    label, settings: of the part.
+    label, settings: those of the part. graph: the digest of the graph's pack.
     """
 
     def start(earlier: LineageEntry) -> Labels | None:
         nodes = run.pack(graph)
         if nodes is None:
             return None
-        with contextlib.suppress(CorruptBlob):  # a start that was lost or damaged is none
+        with contextlib.suppress(CorruptBlob):  # a lost or damaged start is ignored
             table = read_table(run.store, earlier.outputs["hetero_communities"], HETERO_COMMUNITIES)
             return start_of(nodes["ids"], clusters_before(table))
         return None
@@ -126,7 +125,7 @@ def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> 
 
 
 def clusters_before(table: pa.Table) -> Clusters:
-    """The communities of a table HETERO_COMMUNITIES by bytes of ids."""
+    """The communities of a table HETERO_COMMUNITIES, with ids as bytes."""
     communities = communities_of(table)
     labels = community_rows(table, table["node_id"].combine_chunks(), communities)
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))

@@ -1,8 +1,8 @@
-"""Stage `hetero_graph`: the graph that communities are found in, of units, relations, entities and attributes [G2].
+"""Stage `hetero_graph`: the graph of units, relations, entities and attributes [G2], in which communities are found.
 
-(NodeRAG, section 2.3.) Entities are also linked where their names are nearly the same (`same_as`, ours). A pure
-function of what was extracted and of whose attributes were written: where a clustering starts from is no matter of
-this stage.
+(NodeRAG, section 2.3.) Entities with nearly equal names are also linked (`same_as`, ours). The graph is a pure function
+of the extracted pieces and of the entities that have attributes; the start of the clustering is an input of
+`hetero_groups` alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GRAPH = PackSchema(
 
 
 def graph_pack(graph: TypedGraph) -> Pack:
-    """The arrays of a graph whose ids are all 32 hexadecimal digits, as those that come from content are."""
+    """The arrays of a graph whose ids are all 32 hexadecimal digits, as content-derived ids are."""
     return {"ids": id_bytes(graph.ids), "offsets": graph.offsets, "edges": graph.edges, "kinds": graph.kinds}
 
 

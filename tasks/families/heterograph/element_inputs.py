@@ -1,11 +1,11 @@
-"""Stage `hetero_elements_read`: what the high-level elements of each community are made of (NodeRAG, section 2.3).
+"""Stage `hetero_elements_read`: the inputs of each community's high-level elements (NodeRAG, section 2.3).
 
-The graph is that of `hetero_graph`, the communities are those of `hetero_groups`. No row is dear: earlier parts only
-tell a plan which groups there may be. For each group `<h>` of communities, a leaf of a trie over `made_of`:
+The graph comes from `hetero_graph`, the communities from `hetero_groups`. Rows are cheap, so none are copied: earlier
+parts only tell a plan which groups there may be. For each group `<h>` of communities, a leaf of a trie over `made_of`:
 
     element_read/<h>      HETERO_READ: the units, attributes and relations that are read
-    element_made/<h>      HETERO_MADE; a community is called after the entities that most of these name
-    element_sources/<h>   HETERO_SOURCES, where a model is asked: what a prompt is about
+    element_made/<h>      HETERO_MADE; a community is titled by the entities that these name most often
+    element_sources/<h>   HETERO_SOURCES, if a model is asked: the sources of a prompt
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ GROUPS = "H"
 
 @dataclass(frozen=True, kw_only=True)
 class ElementReadingSettings(ReadingSettings):
-    """attributes: read for one community at most. fewest: nodes of a community that is read. group: texts of a group
-    at most."""
+    """attributes: the most attributes read for one community.
+
+    fewest: the fewest nodes of a community that is read. group: the most communities in a group."""
 
     attributes: int
     fewest: int
@@ -53,21 +54,20 @@ class ElementReadingSettings(ReadingSettings):
 
     @property
     def caps(self) -> dict[str, int]:
-        """How many nodes of each kind are read for one community at most."""
+        """The most nodes of each kind that are read for one community."""
         return {**super().caps, "A": self.attributes}
 
     def row_space(self) -> Mapping[str, Any]:
-        """What determines which groups there were."""
+        """The fingerprint of the writer."""
         return {"writer": self.writer}
 
 
 def read_about(
     graph: TypedGraph, communities: pa.Table, corpus: Corpus, attributes: pa.Table, settings: ElementReadingSettings
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """What the elements of communities are made of: HETERO_READ with `tokens`, HETERO_MADE, and what is named.
+    """The inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and the table of `sources.named`.
 
-    graph, communities (HETERO_COMMUNITIES): of each other. attributes: HETERO_ATTRIBUTES, all. The last table is that
-    of `sources.named`.
+    communities: HETERO_COMMUNITIES, the communities of `graph`. attributes: HETERO_ATTRIBUTES, all rows.
     """
     read = read_nodes(about_communities(graph, communities, settings.fewest), corpus, settings, attributes)
     names = named(graph, read)
@@ -76,7 +76,7 @@ def read_about(
 
 
 def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a part, and of how many communities they are."""
+    """The tables of a part, and the number of communities in them."""
     corpus, settings = Corpus.of(part), part.settings
     graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
     attributes = part.tables("attributes", "attribute_id", "text", "made_of")
@@ -96,7 +96,7 @@ def _compute(part: Part[ElementReadingSettings]) -> Outputs:
 
 
 def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate:
-    """What the part will hold, where the graph and its communities are known, and else how many there may be."""
+    """The rows that the part will hold if the graph and its communities are known, otherwise bounds of their number."""
     if not expected:
         return holding(part, _tables(part)[0])
     settings = part.settings

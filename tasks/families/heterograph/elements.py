@@ -1,9 +1,9 @@
 """Stage `elements`: the high-level elements of a group of communities, and their vectors (NodeRAG, section 2.3).
 
-A high-level element tells something that the community as a whole is about; its overview is a title of a few words, by
-which questions find it. They are made of the units, attributes and relations of the community, and not of raw text:
-which of them, `tasks.families.heterograph.reading` says. Without a model there is one. A community may have several;
-all of them are copied, also to a community that has lost or won a member that is not read.
+A high-level element states one theme of the whole community; its overview is a title of a few words, by which questions
+find it. Elements are made from the community's units, attributes and relations, not from raw text;
+`tasks.families.heterograph.reading` selects them. A community may have several elements, without a model one. They are
+reused together, even if the community lost or gained a member that is not read.
 
     elements          HETERO_ELEMENTS; published
     element_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
@@ -33,7 +33,7 @@ from tasks.stages.write.written_rows import Row
 __all__ = ["STAGE", "WRITER", "Element", "estimate", "most_output"]
 
 _VERSION = 1
-"""Of `fallback` and of what is made of an answer: raise it whenever an element changes."""
+"""The version of `fallback` and `parse`: raise it whenever they change elements."""
 
 _TITLE_TOKENS = 24
 
@@ -60,9 +60,9 @@ class Element:
 
 
 def most_output(writer: Mapping[str, Any]) -> int:
-    """The tokens of an answer at most: so many elements of so many tokens with their titles, and JSON around them.
+    """The most tokens of an answer: the requested elements with their titles, and the JSON around them.
 
-    writer: the fingerprint.
+    writer: the fingerprint of the writer.
     """
     return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
 
@@ -78,22 +78,22 @@ class _Elements(ReadTexts[list[Element]]):
 
     @property
     def most_output(self) -> int:
-        """The tokens of an answer at most."""
+        """The most tokens of an answer."""
         return most_output(self.writer)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """How many elements are asked for at most."""
+        """The most elements requested."""
         return {"elements": self.writer["elements"]}
 
     def content(self, item: Read) -> list[str]:
-        """The units, the attributes and the relations."""
+        """The texts of the prompt: the units, the attributes and the relations."""
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[Element] | None:
-        """The elements as plain text on one line; None where the answer says nothing.
+        """The elements as plain text on one line; None if the answer has none.
 
-        The first of those with one text, and no more than `elements`: an answer that has a few too many is of use.
+        Elements with a repeated text are dropped, and so are those beyond `elements`: an answer with too many is used.
         """
         found: dict[str, Element] = {}
         for one in answer["elements"]:
@@ -103,7 +103,7 @@ class _Elements(ReadTexts[list[Element]]):
         return list(found.values())[: self.writer["elements"]] or None
 
     def fallback(self, item: Read) -> list[Element]:
-        """One, of central sentences of what is read, under the names of what most of it names."""
+        """One element of central sentences of the texts that are read, titled by the names in most of them."""
         text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])
         return [Element(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
@@ -116,11 +116,11 @@ class _Elements(ReadTexts[list[Element]]):
         ]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """The row as that of a community: another may have had it."""
+        """The row with the id of its community; a reused row may come from another."""
         return {**row, "community_id": item.owner}
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """How many elements there are; what is written counts communities."""
+        """The number of elements; the base class counts communities."""
         return {"elements": len(rows)}
 
 
@@ -129,7 +129,7 @@ def _compute(part: Part[TextSettings]) -> Outputs:
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """Bounds of what a model is asked for the elements: exact where the communities are known."""
+    """Bounds of the model use for the elements: exact if the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
     if planned is None:
         return Estimate(llm=elements.use(part.store, elements.missing))
@@ -142,7 +142,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
         fresh,
         task=WRITER.task,
         told=Range(0, fresh.high * read),
-        more=1200,  # the schema, and what delimits the texts
+        more=1200,  # the schema, and the delimiters of the texts
         answer=most_output(elements.writer),
         times=2,  # an answer may need a repair
     )

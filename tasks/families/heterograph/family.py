@@ -1,4 +1,4 @@
-"""heterograph as a build sees it."""
+"""The family heterograph (NodeRAG)."""
 
 from __future__ import annotations
 

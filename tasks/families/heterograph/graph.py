@@ -1,21 +1,21 @@
-"""Nodes of seven kinds and typed edges between them: from pieces in any order to one graph (NodeRAG, section 2).
+"""The typed graph: nodes of seven kinds and typed edges, built from pieces in any order (NodeRAG, section 2).
 
     edge         from             to
-    mention      unit             entity           what the unit names
+    mention      unit             entity           the unit names the entity
     source       entity           relation         \\  a relation keeps its direction:
     target       relation         entity           /   it is read from source to target
-    same_as      entity           entity           names that are nearly the same
+    same_as      entity           entity           their names are nearly equal
     attribute    entity           attribute
     overview     high-level       overview
-    text         text             unit             the passage that says it
+    text         text             unit             the unit comes from the passage
     match        unit, attribute  high-level       Algorithm 2
     near         text, unit, attribute, high-level, both ends
-    subject      unit             entity           what the passage of the unit is about
+    subject      unit             entity           the unit's passage is about the entity
 
-The kinds of ends hold for every graph that is made here: an edge is looked up among the nodes of the kinds that it may
-end at. Two nodes are linked once, with weight 1, by the first of these kinds that links them. Entities are those that a
-unit names or is about. Relations of one wording between the same entities are one node (section 2.2: nodes independent
-of the event that they were found in).
+Every graph made here respects these kinds of ends: `graph_of` looks up an edge's ends only among nodes of the allowed
+kinds. Two nodes are linked at most once, with weight 1, by the first kind in this list that links them. Every entity is
+named by a unit or is its subject. Relations with the same wording between the same entities are one node (section 2.2:
+nodes independent of the event that they were found in).
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ ENDS: Mapping[str, tuple[str, str]] = {
     "near": ("TSAH", "TSAH"),
     "subject": ("S", "N"),
 }
-"""The kinds of edges, and of the nodes that they may lead from and to."""
+"""The kinds of edges, with the kinds of their source and target nodes."""
 
 SUBJECT_KINDS = ("title", "subject")
-"""The kinds of mentions (schema MENTIONS) that say what a passage is about."""
+"""The kinds of mentions (schema MENTIONS) that mark the subject of a passage."""
 
 _SYMMETRIC = ("same_as", "near")  # the earlier node is the source
 
@@ -80,7 +80,7 @@ Ends = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Pieces:
-    """Some nodes by kind and edges by kind, ids of both ends side by side; in any order, repeated or not."""
+    """Nodes by kind, and edges by kind as two parallel arrays of ids; in any order, repeats allowed."""
 
     nodes: Mapping[str, pa.Array] = field(default_factory=dict)
     edges: Mapping[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
@@ -88,10 +88,11 @@ class Pieces:
 
 @dataclass(frozen=True)
 class TypedGraph:
-    """ids: of all nodes, in the order of KINDS and then of ids. offsets: (8,) int64, where each kind begins.
+    """A graph as arrays. ids: the ids of all nodes, ordered by KINDS and then by id.
 
-    edges: (m, 2) int32, the rows of source and target; kinds: (m,) uint8, places in ENDS. Ordered by kind, source and
-    target; no two nodes are linked twice, none to itself.
+    offsets: (8,) int64, the first row of each kind, and the end. edges: (m, 2) int32, the rows of source and target.
+    kinds: (m,) uint8, indexes into ENDS. Edges are ordered by kind, source and target; no two nodes are linked twice,
+    none to itself.
     """
 
     ids: pa.Array
@@ -124,18 +125,18 @@ class TypedGraph:
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint8]:
-        """The place in ENDS of the kind of each of ``links``."""
+        """The index in ENDS of each link's kind, in the order of ``links``."""
         source, target = self.edges.T.astype(np.int64)
         order = np.argsort(np.concatenate([source * len(self) + target, target * len(self) + source]))
         return np.concatenate([self.kinds, self.kinds])[order]
 
     @cached_property
     def node_kinds(self) -> NDArray[np.int8]:
-        """The place of each node's kind in KINDS, (n,)."""
+        """The index in KINDS of each node's kind, (n,)."""
         return np.arange(len(KINDS), dtype=np.int8).repeat(np.diff(self.offsets))
 
     def counts(self) -> dict[str, int]:
-        """How many nodes and edges there are of each kind, those of table 4 of the paper among them."""
+        """The number of nodes and edges of each kind, including those of table 4 of the paper."""
         nodes = dict(zip(KINDS, np.diff(self.offsets).tolist(), strict=True))
         edges = dict(zip(ENDS, np.bincount(self.kinds, minlength=len(ENDS)).tolist(), strict=True))
         return nodes | edges | {"nodes": len(self), "edges": len(self.edges)}
@@ -153,15 +154,15 @@ class TypedGraph:
 
 
 def node_id(what: str, *parts: str) -> str:
-    """The id of a node, 32 hex digits. All parts but the last are ids, so that none runs into the next."""
+    """The id of a node, 32 hex digits. All parts but the last are ids, so the hashed text is unambiguous."""
     return hashlib.sha256("\0".join((what, *parts)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def graph_of(*pieces: Pieces) -> TypedGraph:
     """The graph of all pieces together.
 
-    Raises ValueError for an edge to what is no node of a kind that it may end at, a node linked to itself, and an id
-    that two kinds of nodes share.
+    Raises ValueError for an edge whose end is not a node of an allowed kind, a node linked to itself, and an id shared
+    by two kinds of nodes.
     """
     ids, sizes = [], []
     for kind in KINDS:
@@ -212,10 +213,9 @@ def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
 def decomposed(
     units: pa.Table, unit_entities: pa.Table, relations: pa.Table, same_as: pa.Table | None = None
 ) -> Pieces:
-    """Units, relations and entities (section 2.2), from the tables of an extraction:
-    `tasks.stages.extract.tables.EXTRACTION`.
+    """Units, relations and entities (section 2.2), from the tables `tasks.stages.extract.tables.EXTRACTION`.
 
-    same_as: schema SAME_AS; pairs of which no unit names one are left out.
+    same_as: schema SAME_AS; pairs with an entity that is not in the other tables are left out.
     """
     nodes = relation_nodes(relations)
     entities = pl.concat([_series(column) for column in (unit_entities["entity_id"], nodes["source"], nodes["target"])])
@@ -262,14 +262,14 @@ def high_level(table: pa.Table) -> Pieces:
 
 
 def texts(passages: pa.Table, units: pa.Table) -> Pieces:
-    """Passages with what they say (section 2.4). Schemas PASSAGES and UNITS."""
+    """Passages with their units (section 2.4). Schemas PASSAGES and UNITS."""
     return Pieces({"T": passages["passage_id"]}, {"text": (units["passage_id"], units["unit_id"])})
 
 
 def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
-    """Units with what their passages are about (*ours*). Schemas UNITS, MENTIONS; mentions of SUBJECT_KINDS count.
+    """Units with the subjects of their passages (*ours*). Schemas UNITS, MENTIONS; only SUBJECT_KINDS count.
 
-    A sentence seldom repeats what its document is about ("He was born in ..."), so its unit would not be found by it.
+    A sentence seldom repeats the subject of its document ("He was born in ..."), so it would not find its unit.
     """
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
     own = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
@@ -280,7 +280,7 @@ def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
 
 
 def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
-    """Edges (m, 2), no pair twice, in the rows of both their ends: a symmetric matrix of `size` rows."""
+    """The symmetric matrix of `size` rows with the edges (m, 2), no pair twice, in the rows of both ends."""
     keys = np.empty(2 * len(edges), dtype=np.int64)
     for place, side in enumerate((0, 1)):
         half = keys[place * len(edges) : (place + 1) * len(edges)]
@@ -294,14 +294,14 @@ def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
 
 
 def places(ids: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
-    """The place of each id, -1 for one that is not there."""
+    """The index of each id in `among`, -1 if it is missing."""
     flat = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     found = pc.fill_null(pc.index_in(flat, among), -1)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _rows(found: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
-    """The rows of some ids among the nodes of the kinds that an edge may end at."""
+    """The rows of the ids of edge ends, looked up among the nodes of the allowed kinds."""
     rows = np.full(len(found), -1, dtype=np.int32)
     arrow = _array(found)
     for kind in allowed:
@@ -320,7 +320,7 @@ def _rows(found: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64]
 
 
 def _once(size: int, edges: Ends, kinds: NDArray[np.uint8]) -> tuple[Ends, NDArray[np.uint8]]:
-    """Each pair of nodes once, by its first kind, and all in order."""
+    """The sorted edges and their kinds, with each pair of nodes once, by its first kind."""
     pairs = np.minimum(edges[:, 0], edges[:, 1]).astype(np.int64)
     pairs *= max(size, 1)
     pairs += np.maximum(edges[:, 0], edges[:, 1])
@@ -337,5 +337,5 @@ def _series(values: pa.Array | pa.ChunkedArray | Iterable[Any]) -> pl.Series:
 
 
 def _array(values: pl.Series) -> pa.Array:
-    """Strings as Arrow lays them out by default."""
+    """The values as an Arrow array of type string."""
     return values.to_arrow().cast(pa.string())

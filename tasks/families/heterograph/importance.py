@@ -1,12 +1,12 @@
-"""The entities that an attribute is written of (NodeRAG, Algorithm 1), from the graph of units, relations and entities.
+"""The entities that get an attribute (NodeRAG, Algorithm 1), from the graph of units, relations and entities.
 
     core       degree >= floor(ln |V| sqrt(mean degree))
     between    betweenness > mean betweenness max(1, floor(log10 |V|))
 
-Important are the entities of either set. Our reading: the paper calls the first a k-core and defines it by degree; a
-k-core proper at that bound is almost always empty. The bound is at least 1. Betweenness (Brandes 2001) is summed over
-paths from 10 pivots, those of the smallest seeded hash of their ids, so that a refresh hardly changes them; means and
-|V| count all nodes.
+The important entities are the union of both sets. Our reading: the paper calls the first a k-core and defines it by
+degree; a k-core proper at that bound is almost always empty. The bound is at least 1. Betweenness (Brandes 2001) is
+summed over paths from 10 pivots, the nodes with the smallest seeded hashes of their ids, so that a refresh hardly
+changes them; means and |V| count all nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tasks.families.heterograph.graph import TypedGraph
 __all__ = ["PIVOTS", "Importance", "betweenness", "important", "pivots", "stable_order"]
 
 PIVOTS = 10
-"""Nodes that paths are followed from."""
+"""The number of nodes from which paths are followed."""
 
 _TINY = 1e-300
 _HUGE = 1e150
@@ -37,7 +37,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Importance:
-    """Which entities are important, (n_entities,) each, in the order of their ids, and the two bounds."""
+    """The flags of both sets, (n_entities,) each, in the order of the entities' ids, and the two bounds."""
 
     core: Flags
     between: Flags
@@ -51,33 +51,33 @@ class Importance:
 
 
 def important(graph: TypedGraph, *, seed: int = 0) -> Importance:
-    """The important entities of a graph, of units, relations and entities alone [G1]."""
+    """The important entities of a graph that has only units, relations and entities [G1]."""
     size, entities = len(graph), graph.rows("N")
     degrees = graph.links.degrees(np.arange(size))
     mean = float(degrees.sum()) / max(size, 1)
     least = max(1, math.floor(math.log(max(size, 1)) * math.sqrt(mean)))
     between = betweenness(graph.links, pivots(graph.ids.to_pylist(), seed=seed))
     bound = float(between.sum()) / max(size, 1) * max(1, math.floor(math.log10(max(size, 1))))
-    # Equal values may come out of sums of different order: they are equal to nine digits.
+    # Sums in different orders may differ in the last digits: values equal to nine digits count as equal.
     return Importance(degrees[entities] >= least, between[entities] > bound * (1 + 1e-9), least, bound)
 
 
 def pivots(ids: Sequence[str], count: int = PIVOTS, *, seed: int = 0) -> Rows:
-    """The rows of the smallest seeded hashes of ids, at most so many, ascending."""
+    """The rows of the ids with the smallest seeded hashes, at most `count`, ascending."""
     return np.sort(stable_order(ids, seed=seed)[:count])
 
 
 def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:
-    """The rows in the order of seeded hashes of their ids: a new id hardly changes what comes first."""
+    """The rows in the order of seeded hashes of their ids; a new id hardly changes the first ones."""
     hashes = id_hashes(f"{seed} {one}" for one in ids)
     first, second = hashes[:, :16].copy().view(">u8").astype(np.uint64).T
     return np.lexsort((second, first))
 
 
 def betweenness(links: Sparse, sources: Rows) -> Scores:
-    """The betweenness of each node, (n,): of the shortest paths from each source, the shares that pass through it.
+    """The betweenness of each node, (n,): the share of shortest paths through it, summed over sources and targets.
 
-    The sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends; not divided by anything.
+    That is the sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends and not normalised.
     """
     found = np.zeros(len(links))
     for source in sources.tolist():
@@ -86,10 +86,10 @@ def betweenness(links: Sparse, sources: Rows) -> Scores:
 
 
 def _dependencies(links: Sparse, source: int) -> Scores:
-    """How much of the shortest paths from a source passes through each node (Brandes 2001, Theorem 6)."""
+    """The share of the shortest paths from a source that passes through each node (Brandes 2001, Theorem 6)."""
     size = len(links)
     distance = np.full(size, -1, dtype=np.int32)
-    paths = np.zeros(size)  # numbers of shortest paths; of one level in proportion only where they grow huge
+    paths = np.zeros(size)  # numbers of shortest paths; a level with huge numbers is rescaled
     mark = np.empty(size, dtype=np.int64)
     distance[source], paths[source] = 0, 1.0
     frontier: Rows = np.array([source], dtype=np.int64)

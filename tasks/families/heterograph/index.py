@@ -1,8 +1,8 @@
 """Stage `heterograph`: texts, units, relations, entities, attributes, high-level elements and overviews as one graph.
 
-NodeRAG, sections 2.2 to 2.4. What the passages say, what was written of important entities and of communities, and two
-kinds of edges that vectors make: a unit or an attribute and a high-level element of one community that are near to each
-other (Algorithm 2), and neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
+NodeRAG, sections 2.2 to 2.4. The graph holds the extracted pieces, the texts about important entities and communities,
+and two kinds of edges made from vectors: between a high-level element and a near unit or attribute of its community
+(Algorithm 2), and between neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
 HETERO_EDGES) and `relations` (HETERO_RELATIONS). The packs `graph` and `names`:
 indexmill.families.heterograph.schema. Row i of `names` is node offsets[5] + i, an entity's canonical name or an
 overview in the form of such a name.
@@ -66,7 +66,7 @@ NODES = {
     "N": "entities",
     "O": "overviews",
 }
-"""What the nodes of each kind are called where they are counted."""
+"""The name of each kind of node in counts."""
 
 TABLES = {
     "T": ("passages", "passage_id"),
@@ -76,7 +76,7 @@ TABLES = {
     "N": ("entities", "entity_id"),
     "O": ("elements", "overview_id"),
 }
-"""The tables that the nodes of each kind are rows of, and the column that identifies them."""
+"""The tables that hold the nodes of each kind, and their id column."""
 
 _VECTORS = {
     "T": ("vectors", "passages"),
@@ -84,11 +84,11 @@ _VECTORS = {
     "A": ("attribute_vectors", "vectors"),
     "H": ("element_vectors", "vectors"),
 }
-"""Where the vectors of each kind are: the packs beside those tables, and the array in each."""
+"""The packs that hold the vectors of each kind, parallel to those tables, and the array in each pack."""
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The nodes and edges of each kind (table 4 of the paper), and what stands in for answers of a model."""
+    """The numbers of nodes and edges of each kind (table 4 of the paper), and of stand-ins for a model's answers."""
     nodes = dict(zip((NODES[kind] for kind in KINDS), np.diff(pack["offsets"]).tolist(), strict=True))
     edges = {f"edges_{kind}": count for kind, count in zip(ENDS, pack["edges"].tolist(), strict=True)}
     whole = {"nodes": int(pack["offsets"][-1]), "edges": int(pack["edges"].sum())}
@@ -97,7 +97,10 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSettings(Settings):
-    """neighbours: of each node by its vector. asks: whether a model was asked for texts. dimension: of the vectors."""
+    """neighbours: the number of nearest nodes that each node is linked to.
+
+    asks: True if a model was asked for texts. dimension: the dimension of the vectors.
+    """
 
     neighbours: int
     seed: int
@@ -107,7 +110,7 @@ class GraphSettings(Settings):
 
 @dataclass(frozen=True)
 class _Tables:
-    """What the graph is made from: the columns that it needs of all shards."""
+    """The tables that the graph is made from, with the needed columns, over all shards."""
 
     passages: pa.Table
     units: pa.Table
@@ -134,7 +137,7 @@ class _Tables:
         )
 
     def pieces(self) -> tuple[Pieces, ...]:
-        """All nodes, and the edges that no vectors make."""
+        """All nodes, and the edges that are not made from vectors."""
         return (
             decomposed(self.units, self.unit_entities, self.relations, self.same_as),
             attributes(self.attributes),
@@ -144,7 +147,7 @@ class _Tables:
         )
 
     def read(self, part: Part[GraphSettings]) -> pa.Table:
-        """What each attribute and each element is made of: columns owner, its own id, and node_id."""
+        """The nodes read for each attribute and element: columns owner (its own id) and node_id."""
         found = []
         for prefix, table, shown, own in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),
@@ -191,14 +194,14 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
 
 
 def _shards(part: Part[GraphSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
-    """The tables that a kind of nodes are rows of, by label, in the order of their names."""
+    """Yield the label and the table of each shard or group that holds nodes of a kind, in the order of labels."""
     name = TABLES[kind][0]
     for label in part.labels(name):
         yield label, part.table(f"{name}/{label}", *columns)
 
 
 def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
-    """For each node its row in the tables of its kind, one after the other."""
+    """The row of each node in the concatenated tables of its kind."""
     rows = np.full(len(graph), -1, dtype=np.int32)
     relations = graph.rows("R")
     rows[relations] = np.arange(relations.stop - relations.start)
@@ -222,7 +225,7 @@ def _vectors(part: Part[GraphSettings], graph: TypedGraph) -> Floats:
 
 
 def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
-    """The edges between high-level elements and what they are near to in their community (Algorithm 2)."""
+    """The edges between high-level elements and the near nodes of their community (Algorithm 2)."""
     own = slice(graph.rows("S").start, graph.rows("H").stop)
     ids = graph.ids.slice(own.start, own.stop - own.start)
     elements = graph.rows("H").start - own.start
@@ -235,7 +238,7 @@ def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> 
 
 
 def _near(graph: TypedGraph, vectors: Floats, neighbours: int, seed: int) -> Pieces:
-    """The edges between nodes of near vectors (section 2.4)."""
+    """The edges between nodes with near vectors (section 2.4)."""
     ids = graph.ids.slice(0, len(vectors))
     return _pieces("near", ids, near_pairs(ids.to_pylist(), vectors, neighbours, seed=seed))
 
@@ -245,7 +248,7 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
 
 
 def _names(part: Part[GraphSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
-    """The canonical names of entities, then the titles of overviews in their form."""
+    """The canonical names of entities, then the titles of overviews in canonical form."""
     elements = part.tables("elements", "overview_id", "title")
     found = []
     for kind, table, key, name in (("N", entities, "entity_id", "name"), ("O", elements, "overview_id", "title")):

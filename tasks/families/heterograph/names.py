@@ -1,4 +1,4 @@
-"""The words of names and overviews, in the arrays that a question's names are looked up in."""
+"""The words of names and overviews, as arrays for looking up the names in a question."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.families.heterograph.name_words import NameWords
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.matrices import Sparse, distinct
 from indexmill.text.terms import term_keys
 
 __all__ = ["name_words"]
 
 
 def name_words(names: pa.Array) -> NameWords:
-    """The words of canonical names, in their order; a name without words is found by nothing."""
+    """The words of canonical names, in their order; a name without words is never found."""
     lists = pc.split_pattern(names, " ")
     flat = lists.flatten()
     full = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)
     owners = np.arange(len(names)).repeat(pc.list_value_length(lists).to_numpy())[full]
     words = flat.filter(pa.array(full)).dictionary_encode()
-    distinct = words.dictionary.to_pylist()
-    keys = term_keys(distinct) if distinct else np.empty(0, dtype=np.uint64)
+    terms = words.dictionary.to_pylist()
+    keys = term_keys(terms) if terms else np.empty(0, dtype=np.uint64)
     order = np.argsort(keys)
     number = np.empty(len(order), dtype=np.int32)
     number[order] = np.arange(len(order), dtype=np.int32)
     sequence = number[words.indices.to_numpy()]
     starts = owners.searchsorted(np.arange(len(names) + 1))
-    held = np.unique(sequence.astype(np.int64) * max(len(names), 1) + owners)
+    held = distinct(sequence.astype(np.int64) * max(len(names), 1) + owners)
     indptr = held.searchsorted(np.arange(len(order) + 1, dtype=np.int64) * max(len(names), 1))
     holders = Sparse(indptr.astype(np.int64), (held % max(len(names), 1)).astype(np.int32))
     return NameWords(keys[order], holders, starts.astype(np.int64), sequence)

@@ -1,10 +1,10 @@
-"""What the text about an entity or a community is made of: nodes of the graph, capped (NodeRAG, section 2.3).
+"""The inputs of the text about an entity or a community: nodes of the graph, capped (NodeRAG, section 2.3).
 
-An attribute is made of the units and relations around its entity, the high-level elements of a community of the units,
-relations and attributes in it. Prompts are bounded, so where there are many, those are read that come first in the
-order of a seeded hash of their ids: of each kind at most so many, and of all together at most so many tokens. A node
-that is added or removed then changes what is read with the probability that it is among the first, and nothing else
-does: one edit makes few texts again. What is read is shown in the order of kinds and ids.
+An attribute is made from the units and relations around its entity, the high-level elements of a community from its
+units, relations and attributes. Prompts are bounded by a number of nodes of each kind and a total of tokens; within
+these, the nodes with the smallest seeded hashes of their ids are read. An added or removed node then changes the
+selection only if it is among the first, so one edit rewrites few texts. The nodes that are read are shown in the order
+of kinds and ids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAIR = ("owner", "node_id", "kind")
 
 @dataclass(frozen=True)
 class Read:
-    """What one text is made of. shown: of the owner itself, may be empty. texts: of the nodes that are read by kind."""
+    """The inputs of one text. shown: the owner's displayed name, may be empty. texts: the nodes' texts, by kind."""
 
     owner: str
     shown: str
@@ -49,7 +49,7 @@ class Read:
 def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
     """The units and relations around some entities: columns owner (entity_id), node_id, kind.
 
-    chosen: (n_entities,), which of the graph's entities.
+    chosen: (n_entities,), True for the entities to include.
     """
     names = graph.rows("N")
     found = [np.empty((0, 2), dtype=np.int32)]
@@ -61,10 +61,10 @@ def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
 
 
 def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2) -> pa.Table:
-    """The units, relations and attributes of communities that have so many: columns owner, node_id, kind.
+    """The units, relations and attributes of communities with at least `fewest` of them: columns owner, node_id, kind.
 
-    The owner is a community_id. communities: HETERO_COMMUNITIES. A smaller community says what its one node says, so
-    nothing is written of it.
+    The owner is a community_id. communities: HETERO_COMMUNITIES. No text is written about a smaller community: it would
+    repeat its one node. Raises ValueError for a node without a community.
     """
     rows = np.concatenate([np.arange(len(graph))[graph.rows(kind)] for kind in ("S", "A", "R")])
     at = pc.index_in(graph.ids.take(pa.array(rows)), communities["node_id"].combine_chunks())
@@ -78,11 +78,11 @@ def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2)
 
 
 def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: int, *, seed: int = 0) -> pa.Table:
-    """What is read of some pairs: HETERO_READ with one more column, `tokens`; ordered as HETERO_READ is.
+    """The pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
 
-    pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, of the nodes that `first_of`
-    gives. caps: nodes of a kind that one owner reads at most; kinds that it does not name are not read. tokens: of all
-    that an owner reads, unless the first node alone has more. Raises ValueError for a node without a text.
+    pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, for the nodes from `first_of`.
+    caps: the most nodes of each kind for one owner; kinds that are missing here are not read. tokens: the most tokens
+    for one owner; the first node is read even if it has more. Raises ValueError for a node without a text.
     """
     held = pl.DataFrame(
         {name: pl.Series(texts[name], dtype=pl.String) for name in ("node_id", "digest", "text")}
@@ -104,18 +104,18 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
 
 
 def first_of(pairs: pa.Table, caps: Mapping[str, int], *, seed: int = 0) -> pa.Table:
-    """The pairs that `capped` may keep: it needs the texts of no other nodes. Columns owner, node_id, kind."""
+    """The pairs that `capped` may keep, so that only their texts are needed. Columns owner, node_id, kind."""
     rows = _first(pairs, caps, seed)
     return pa.table({name: rows[name].to_arrow().cast(pa.string()) for name in _PAIR})
 
 
 def rows_of(table: pa.Table, name: str, pairs: pa.Table) -> pa.Table:
-    """The rows of a table that are of the nodes of some pairs. name: the column that holds the nodes' ids."""
+    """The rows of a table that belong to the nodes of `pairs`. name: the table's column of node ids."""
     return table.filter(pc.is_in(table[name], pairs["node_id"].combine_chunks()))
 
 
 def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
-    """The nodes of each kind that an owner may read, and the place of each in the order of all nodes."""
+    """The first nodes of each kind for each owner, with their place in the hash order of all nodes."""
     nodes: list[str] = pairs["node_id"].unique().to_pylist()
     order = stable_order(nodes, seed=seed)
     places = pl.DataFrame(
@@ -129,11 +129,11 @@ def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
 
 
 def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
-    """What each text is made of (HETERO_MADE), from what `capped` gives.
+    """The hash of each text's inputs (HETERO_MADE), from the output of `capped`.
 
-    settings: of what writes the text, as JSON holds them. owners: columns owner and shown, what is shown of the owner
-    itself, such as an entity's name; None where nothing is, so that a community that changes beyond what is read of it
-    keeps its elements.
+    settings: the settings of the writer, JSON values. owners: columns owner and shown, the displayed name of each
+    owner, such as an entity's name; None if none is shown, so that a community keeps its elements unless the nodes read
+    for it change. Raises ValueError for an owner that is missing there.
     """
     own: dict[str, str] = {}
     if owners is not None:
@@ -154,9 +154,9 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
 
 
 def reads(read: pa.Table, made: pa.Table) -> Iterator[Read]:
-    """What each text of a group is made of, from its tables HETERO_READ and HETERO_MADE, in their order.
+    """Yield the inputs of each text of a group, from its tables HETERO_READ and HETERO_MADE, in the latter's order.
 
-    Raises ValueError where the tables are not of the same owners.
+    Raises ValueError if the tables have different owners.
     """
     told: dict[str, dict[str, list[str]]] = {}
     for owner, kind, text in zip(*(read[name].to_pylist() for name in ("owner", "kind", "text")), strict=True):

@@ -1,9 +1,9 @@
-"""What the text about an entity or a community names, and the passages that it comes from.
+"""The entities named in the text about an entity or a community, and the passages that the text comes from.
 
-The ledger keeps the ids of these passages with an answer, so that the answer falls when a document is forgotten
-(storage.provenance). A unit comes from one passage, a relation from all that say it. What is read may write a name
-otherwise than a prompt shows it, so one passage that writes it in that form is a source, too. An attribute that a model
-was asked for stands for all that it was made of.
+The ledger keeps the ids of these passages with an answer, so that the answer is deleted when a document is forgotten
+(storage.provenance). A unit comes from one passage, a relation from all passages that state it. The texts that are read
+may spell a name differently from the prompt, so a passage with the prompt's spelling is a source, too. An attribute
+written by a model is listed as a source itself, in place of its own sources.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["about", "named", "passages_of", "passages_that_show", "sources_of", 
 
 _PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
 _SIDES = (("mention", 0), ("source", 1), ("target", 0), ("attribute", 1))
-"""The edges between entities and what names them, and at which side that stands."""
+"""The edges between entities and the nodes that name them, with the side of these nodes."""
 
 _NAMES = 3  # in a title
 
@@ -34,10 +34,10 @@ _NAMES = 3  # in a title
 
 
 def named(graph: TypedGraph, read: pa.Table) -> pa.Table:
-    """The entities that the nodes that are read name: columns owner, node_id, kind and entity_id, each row once.
+    """The entities named by the nodes that are read: columns owner, node_id, kind and entity_id, each row once.
 
-    A unit names those that it mentions, a relation its two ends, an attribute its entity. read: HETERO_READ. Raises
-    ValueError for a node that is not in the graph.
+    A unit names the entities that it mentions, a relation its two ends, an attribute its entity. read: HETERO_READ.
+    Raises ValueError for a node that is not in the graph.
     """
     at = pc.index_in(read["node_id"].combine_chunks(), graph.ids)
     if at.null_count:
@@ -55,11 +55,11 @@ def named(graph: TypedGraph, read: pa.Table) -> pa.Table:
 
 
 def titles(names: pa.Table, surfaces: pa.Table, owners: pa.Array) -> pa.Table:
-    """What each owner is called: columns owner and shown, in the order of owners.
+    """The title of each owner: columns owner and shown, in the order of `owners`.
 
-    The three entities that are named most often in what is read, ties by id, as they are shown; empty where none is
-    named. names: as `named` gives them. surfaces: columns entity_id, once each, and surface; those of all that are
-    named.
+    A title lists the displayed names of the three entities named most often, ties by id; it is empty if none is named.
+    names: the output of `named`. surfaces: columns entity_id, once each, and surface, for all named entities. Raises
+    ValueError for an entity without a surface.
     """
     counted = _frame(names, "owner", "entity_id").group_by("owner", "entity_id").len()
     first = counted.sort("owner", "len", "entity_id", descending=[False, True, False])
@@ -88,10 +88,10 @@ def about(
     tables: Iterable[Path],
     attributes: pa.Table | None = None,
 ) -> pa.Table:
-    """What some texts are about (HETERO_SOURCES), from the tables of the whole corpus.
+    """The sources of some texts (HETERO_SOURCES), from the tables of the whole corpus.
 
-    read: HETERO_READ. units, relations: schemas UNITS and RELATIONS. attributes: HETERO_ATTRIBUTES, where any is read.
-    named: see `sources_of`. surfaces, tables: see `passages_that_show`; the surfaces are those of all entities.
+    read: HETERO_READ. units, relations: schemas UNITS and RELATIONS. attributes: HETERO_ATTRIBUTES, if any is read.
+    named: see `sources_of`. surfaces, tables: see `passages_that_show`; `surfaces` has all entities.
     """
     with_ids = relations.append_column("node_id", relation_ids(relations))
     nodes = passages_of(rows_of(units, "unit_id", read), rows_of(with_ids, "node_id", read))
@@ -104,17 +104,17 @@ def about(
 
 
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
-    """Columns node_id and source_id, of units and relation nodes (schemas UNITS and RELATIONS), each pair once."""
+    """The passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, each pair once."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
     own = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
     return pl.concat([own, nodes.unique()]).to_arrow().cast(_PAIR)
 
 
 def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
-    """Columns entity_id and source_id: the least passage that writes each entity as it is shown.
+    """The smallest id of a passage with each entity's displayed name: columns entity_id and source_id.
 
     surfaces: columns entity_id and surface. tables: Parquet files with columns entity_id, surface and passage_id: the
-    mentions and the extractions of all shards, read one after the other. An entity that none writes so is left out.
+    mentions and the extractions of all shards, read one after the other. Entities without such a passage are left out.
     """
     shown = pl.DataFrame({name: _series(surfaces[name]) for name in ("entity_id", "surface")})
     found = [pl.DataFrame(schema={"entity_id": pl.String, "source_id": pl.String})]
@@ -126,11 +126,11 @@ def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
 
 
 def sources_of(read: pa.Table, nodes: pa.Table, named: pa.Table, showing: pa.Table) -> pa.Table:
-    """What each text is about (HETERO_SOURCES).
+    """The sources of each text (HETERO_SOURCES).
 
-    read: columns owner and node_id. nodes: columns node_id and source_id, of all that is read: of units and relations
-    their passages, of an attribute what it is made of. named: columns owner and entity_id, of the entities that are
-    shown with a text. showing: columns entity_id and source_id. Raises ValueError for a node without a source.
+    read: columns owner and node_id. nodes: columns node_id and source_id for all nodes that are read: the passages of
+    units and relations, the `made_of` of attributes. named: columns owner and entity_id, the entities whose names a
+    prompt shows. showing: the output of `passages_that_show`. Raises ValueError for a node without a source.
     """
     rows = _frame(read, "owner", "node_id").join(_frame(nodes, "node_id", "source_id"), on="node_id", how="left")
     missing = rows.filter(pl.col("source_id").is_null())["node_id"].min()

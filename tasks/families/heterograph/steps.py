@@ -1,8 +1,8 @@
 """The drivers of heterograph: vectors of units, then attributes, communities, high-level elements, and the whole graph.
 
-What follows the vectors takes turns: a stage of the whole corpus says what the texts about entities, or about
-communities, are made of, then a stage of groups writes those that no earlier part holds. Communities alone look back at
-the version before (tasks.core.warm_start).
+After the vectors, two kinds of stages alternate: a stage of the whole corpus selects the inputs of the texts about
+entities or communities, then a stage of groups writes the texts that no earlier part holds. Only the communities depend
+on the version before (tasks.core.warm_start).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def make_graph(run: Run) -> None:
     second = element_inputs.ElementReadingSettings(**reading, **more, writer=of_groups.fingerprint)
     read = _make(run, element_inputs.STAGE, {**made, **graph, **sources}, second)
     if any(run.store.blob_size(digest) is None for digest in read.values()):
-        run.mark_uncertain()  # which groups there will be is not known
+        run.mark_uncertain()  # the groups are not known yet
     made |= {**read, **_write(run, elements.STAGE, "element", of_groups, read)}
 
     whole = index.GraphSettings(
@@ -78,14 +78,14 @@ def make_graph(run: Run) -> None:
 
 
 def _make(run: Run, stage: Stage[Any], digests: Digests, settings: Settings) -> Digests:
-    """Make the part of the whole corpus from those of some digests, by input name, that the stage declares."""
+    """Make the part of the whole corpus from the digests, by input name, that the stage declares as inputs."""
     names = {one.name for one in stage.inputs}
     inputs = {name: digest for name, digest in digests.items() if name.partition("/")[0] in names}
     return run.make(stage, [PartSpec(WHOLE, inputs, settings)])[WHOLE].outputs
 
 
 def _write(run: Run, stage: Stage[Any], kind: str, writer: BoundWriter, read: Digests) -> dict[str, str]:
-    """The texts about entities, or about communities, and their vectors, by name and label.
+    """Write the texts about entities or communities, with their vectors; return the digests by name and label.
 
     read: the outputs `<kind>_read/<label>`, `<kind>_made/<label>` and `<kind>_sources/<label>` of the stage before.
     """

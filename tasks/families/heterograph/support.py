@@ -1,8 +1,8 @@
-"""The passages that nodes come from, and what must hold of a finished graph.
+"""The passages that nodes come from, and the invariants of a finished graph.
 
-A text comes from itself, a unit and a relation from the passages that say them, an attribute and a high-level element
-from those of all that was read for it. A hit shows them, and a filter leaves out what comes from others; a node without
-any has lost its support and must not be.
+A text comes from itself, a unit or a relation from the passages that state it, an attribute or a high-level element
+from the passages of all nodes that were read for it. A hit shows these passages, and a filter drops nodes that come
+from others only; a node without any passage is an error.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _ONE = {
     "attribute": ((1, "A"),),
     "overview": ((0, "H"), (1, "O")),
 }
-"""Edges of which every node of a kind, at one of their sides, has exactly one."""
+"""The edges of which every node of a kind, at the given side, has exactly one."""
 
 
 def support(
     graph: TypedGraph, passages: pa.Array, units: pa.Table, relations: pa.Table, read: pa.Table | None = None
 ) -> Sparse:
-    """Nodes of the first five kinds (T, S, A, H, R) x passages.
+    """The matrix of nodes of the first five kinds (T, S, A, H, R) x the passages that they come from.
 
-    passages: ids, in the order of the columns. units, relations: schemas UNITS and RELATIONS. read: what attributes and
-    high-level elements are made of, columns `owner` (the attribute's or element's node_id) and `node_id`. Raises
+    passages: ids, in the order of the columns. units, relations: schemas UNITS and RELATIONS. read: the nodes read for
+    attributes and high-level elements, columns `owner` (the attribute's or element's node_id) and `node_id`. Raises
     ValueError for a node that comes from no passage.
     """
     height, width = int(graph.offsets[5]), len(passages)
@@ -58,9 +58,9 @@ def support(
 
 
 def faults(graph: TypedGraph) -> list[str]:
-    """What does not hold of a finished graph: every unit one text, attribute one entity, overview one element, ...
+    """The violations of a finished graph's invariants: every unit has one text, every attribute one entity, ...
 
-    The kinds of ends hold for every graph (tasks.families.heterograph.graph).
+    Every graph has the right kinds of ends (tasks.families.heterograph.graph).
     """
     found = []
     for edge, sides in _ONE.items():
@@ -82,7 +82,7 @@ def faults(graph: TypedGraph) -> list[str]:
 
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
-    """Ones at some places; a place that is not in the matrix is left out."""
+    """A matrix with ones at the given places; places with a negative row or column are left out."""
     from scipy import sparse  # slow to import, and a check of other families needs none
 
     inside = (rows >= 0) & (columns >= 0)

@@ -96,12 +96,12 @@ HETERO_READ = private(
     digest=pa.string(),  # of the node's text: see tasks.stages.embed.embed.row_key, 32 hex digits
     text=pa.string(),
 )
-"""The nodes that a text is made of, ordered by owner, then by kind in the order of KINDS and node_id."""
+"""The nodes that are read for a text, ordered by owner, then by kind in the order of KINDS and node_id."""
 
 HETERO_MADE = private(
     owner=pa.string(),
-    shown=pa.string(),  # an entity's name, or the names that stand in most texts of a community
-    made_of=pa.string(),  # of all that is read for it: what has the same is not made again
+    shown=pa.string(),  # an entity's name, or the names named most often in a community
+    made_of=pa.string(),  # hash of all that is read for it: a text with the same hash is reused
     nodes=pa.int32(),  # that are read
     tokens=pa.int64(),  # of their texts
 )
@@ -111,4 +111,4 @@ HETERO_SOURCES = private(
     owner=pa.string(),
     source_id=pa.string(),  # of a passage, or the `made_of` of an attribute that a model was asked for
 )
-"""What a text is about, ordered by (owner, source_id); read by the stages that ask a model for it alone."""
+"""The sources of a text, ordered by (owner, source_id); read only by the stages that ask a model for it."""

@@ -1,8 +1,8 @@
-"""What the stages `hetero_first` and `hetero_elements_read` share: reading nodes, naming sources, a table per group.
+"""The code shared by `hetero_first` and `hetero_elements_read`: reading nodes, naming sources, a table per group.
 
-Each says what texts of one kind are made of: which nodes of the graph are read for each text, and, where a language
-model writes it, from which passages they come. The tables `<kind>_read`, `<kind>_made` and `<kind>_sources` are cut
-into groups, so that a part of the stage that writes reads only its own.
+Each stage selects the inputs of one kind of text: the nodes of the graph that are read for each text and, if a language
+model writes it, the passages that they come from. The tables `<kind>_read`, `<kind>_made` and `<kind>_sources` are
+split into groups, so that each part of the writing stage reads only its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ CORPUS = (
     Input("mentions", MENTIONS, each=True, optional=True),
     Input("extracted", EXTRACTED, each=True, optional=True),
 )
-"""What both stages read. Mentions and extracted entities only where a model is asked: a passage that writes a name as
-it is shown is among the sources of a prompt."""
+"""The inputs of both stages. Mentions and extracted entities are read only if a model is asked: a passage with a name's
+displayed spelling is among the sources of a prompt."""
 
 
 def outputs_of(kind: str) -> tuple[Output, ...]:
@@ -45,9 +45,9 @@ def outputs_of(kind: str) -> tuple[Output, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingSettings(Settings):
-    """units, relations: read for one text at most. input_tokens: of all that is read for it.
+    """units, relations: the most of each that are read for one text. input_tokens: the most tokens read for it.
 
-    writer: the fingerprint of what writes the texts, which is part of what each is made of.
+    writer: the fingerprint of the writer, which is part of each text's `made_of`.
     """
 
     units: int
@@ -58,7 +58,7 @@ class ReadingSettings(Settings):
 
     @property
     def caps(self) -> dict[str, int]:
-        """How many nodes of each kind are read for one text at most."""
+        """The most nodes of each kind that are read for one text."""
         return {"S": self.units, "R": self.relations}
 
     @property
@@ -69,7 +69,7 @@ class ReadingSettings(Settings):
 
 @dataclass(frozen=True)
 class Corpus:
-    """What all passages say: schemas UNITS and RELATIONS; surfaces: columns entity_id and surface of all entities."""
+    """Units and relations of all passages (UNITS, RELATIONS). surfaces: entity_id and surface of all entities."""
 
     units: pa.Table
     relations: pa.Table
@@ -77,7 +77,7 @@ class Corpus:
 
     @classmethod
     def of(cls, part: Part[Any]) -> Corpus:
-        """The columns of a part's inputs that its work needs."""
+        """The needed columns of a part's inputs."""
         return cls(
             part.tables("units", "unit_id", "passage_id", "text"),
             part.tables("relations", "passage_id", "source", "target", "text"),
@@ -88,9 +88,9 @@ class Corpus:
 def read_nodes(
     pairs: pa.Table, corpus: Corpus, settings: ReadingSettings, attributes: pa.Table | None = None
 ) -> pa.Table:
-    """What is read of some pairs (columns owner, node_id, kind) within the settings' bounds: HETERO_READ with `tokens`.
+    """The pairs (columns owner, node_id, kind) that are read within the settings' bounds: HETERO_READ with `tokens`.
 
-    attributes: HETERO_ATTRIBUTES, where any may be read.
+    attributes: HETERO_ATTRIBUTES, if any may be read.
     """
     pairs = first_of(pairs, settings.caps, seed=settings.seed)
     relations = rows_of(relation_nodes(corpus.relations), "node_id", pairs)
@@ -104,7 +104,7 @@ def read_nodes(
 
 
 def _texts(table: pa.Table, key: str, text: str) -> pa.Table:
-    """Columns node_id and text, of the columns that hold these."""
+    """Columns node_id and text, taken from the columns `key` and `text`."""
     return pa.table({"node_id": table[key], "text": table[text]})
 
 
@@ -117,10 +117,10 @@ def tables_of(
     shown: pa.Table | None,
     attributes: pa.Table | None = None,
 ) -> dict[str, pa.Table]:
-    """The tables of a part before they are cut into groups, by output.
+    """The tables of a part before they are split into groups, by output.
 
-    read, made: as `read_nodes` and `reading.made_of` give them. shown: columns owner and entity_id, of the entities
-    whose names a prompt shows; None where no model is asked. attributes: as above.
+    read, made: the outputs of `read_nodes` and `reading.made_of`. shown: columns owner and entity_id, the entities
+    whose names a prompt shows; None if no model is asked. attributes: see `read_nodes`.
     """
     found = {f"{kind}_read": conform(read, HETERO_READ), f"{kind}_made": made}
     if shown is not None:

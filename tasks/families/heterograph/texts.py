@@ -16,15 +16,15 @@ __all__ = ["digested", "lines", "relation_table", "relation_text", "sentence"]
 
 
 def relation_text(source: str, wording: str, target: str) -> str:
-    """What a relation says, read from its source to its target: the names as they are shown."""
+    """The text of a relation, read from its source to its target, with the displayed names of both."""
     joint = "" if wording.startswith(("'", "’")) else " "
     return f"{source}{joint}{wording} {target}"
 
 
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
-    """HETERO_RELATIONS, of the relation nodes that `tasks.families.heterograph.graph.relation_nodes` gives.
+    """The table HETERO_RELATIONS of the relation nodes that `tasks.families.heterograph.graph.relation_nodes` gives.
 
-    surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without one.
+    surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without a surface.
     """
     ends = []
     for side in ("source", "target"):
@@ -39,9 +39,9 @@ def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
 
 
 def digested(texts: pa.Table) -> pa.Table:
-    """Columns node_id, text, digest and tokens, of texts (columns node_id, text): what `reading.capped` takes.
+    """The texts (columns node_id, text) with the columns digest and tokens, as `reading.capped` takes them.
 
-    The tokens are an estimate by bytes, which is the same whatever model reads the text.
+    The tokens are estimated from bytes, so they do not depend on the model that reads the text.
     """
     values = texts["text"].to_pylist()
     columns = {
@@ -52,11 +52,11 @@ def digested(texts: pa.Table) -> pa.Table:
 
 
 def sentence(text: str) -> str:
-    """A relation as a sentence: its end tells it from what follows."""
+    """A relation as a sentence, with a full stop to separate it from the next text."""
     return f"{text}." if text[-1:].isalnum() else text
 
 
 def lines(texts: Sequence[str], room: int) -> str:
-    """The texts, one on each line, of about `room` tokens: one that stands alone may be longer, and is cut."""
+    """The texts, one on each line, truncated to about `room` tokens."""
     joined = "\n".join(" ".join(text.split()) for text in texts)
     return joined.encode()[: 4 * room].decode("utf-8", "ignore")

@@ -1,6 +1,6 @@
-"""Stage `hetero_units`: the vectors of what the passages of a shard say, one of each unit (NodeRAG, section 2.4).
+"""Stage `hetero_units`: the vectors of a shard's units, one for each unit (NodeRAG, section 2.4).
 
-Tokens include special ones. What an earlier part holds of the same text is copied.
+Token counts include special tokens. Vectors and counts that an earlier part holds for the same text are reused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """How many vectors of units must be computed, to the vector."""
+    """The exact number of unit vectors to compute."""
     keys = [row_key(text) for text in part.table("units", "text")["text"].to_pylist()]
     made = len(missing_texts(keys, _known(part, "vectors").holds(keys)))
     return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})

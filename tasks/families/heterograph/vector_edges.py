@@ -1,17 +1,17 @@
-"""The edges that vectors make: between near nodes, and from high-level elements to what is near in their community.
+"""The edges made from vectors: between near nodes, and from high-level elements to near nodes of their community.
 
-`near_pairs` (NodeRAG, section 2.4). The paper takes the base layer of an HNSW index, which depends on the order that
-nodes were inserted in. Ours links each node to the k nearest by cosine, and keeps a pair that either chose: a function
-of the set. With k = 24 there are 12 to 21 edges for each vector, as in the paper's table 4. Neighbours are exact up to
-`ListSettings.exact` vectors, and those of inverted lists beyond (tasks.core.neighbours); benchmarks/heterograph.py sets
-both beside a true base layer.
+`near_pairs` (NodeRAG, section 2.4). The paper takes the base layer of an HNSW index, which depends on the insertion
+order of the nodes. Ours links each node to the k nearest by cosine, and keeps a pair that either chose, so the edges
+depend only on the set. With k = 24 there are 12 to 21 edges for each vector, as in the paper's table 4. Neighbours are
+exact up to `ListSettings.exact` vectors, and come from inverted lists beyond (tasks.core.neighbours);
+benchmarks/heterograph.py compares both with a true base layer.
 
 `matched` (Algorithm 2). One k-means over the vectors of all units, attributes and high-level elements, K = floor(sqrt(
-their number)). A unit or an attribute is linked to an element where both are of one community and one cluster. (Section
+their number)). A unit or an attribute is linked to an element if both are in one community and one cluster. (Section
 2.3 also links elements to each other; Algorithm 2 does not.) Ours: the k-means is spherical, on exact products
-(indexmill.retrieve.grid), and starts from the K vectors of the smallest seeded hashes of their ids, so that the
-clusters are a function of the set and a new node hardly moves them. The means are those of a sample of at most 256
-vectors a cluster, as FAISS takes by default: all of up to 65,536.
+(indexmill.retrieve.grid), and starts from the K vectors with the smallest seeded hashes of their ids, so that the
+clusters depend only on the set and a new node hardly moves them. The means come from a sample of at most 256 vectors
+per cluster, FAISS's default: all vectors, if there are at most 65,536.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def near_pairs(
 ) -> Edges:
     """Pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
 
-    A zero vector is near to none, and so are vectors at a right angle or more. Ties go to the earlier row.
+    A zero vector has no pairs, and neither have vectors at a right angle or more. Ties go to the earlier row.
     """
     size = len(vectors)
     if k < 1 or size < 2:
@@ -53,7 +53,7 @@ def near_pairs(
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
-    """The cluster of each of some unit vectors (n, d) float32, below floor(sqrt(n)); ties go to the lower."""
+    """The cluster, below floor(sqrt(n)), of each of the unit vectors (n, d) float32; ties go to the lower cluster."""
     size = len(vectors)
     if not size:
         return np.empty(0, dtype=np.int64)
@@ -70,7 +70,7 @@ def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels
 def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[np.bool_]) -> Edges:
     """Pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
 
-    clusters, communities: (n,) of each row, -1 for a row without one. elements: which rows are high-level elements.
+    clusters, communities: (n,), -1 for a row without one. elements: (n,), True for rows of high-level elements.
     """
     places = np.flatnonzero((clusters >= 0) & (communities >= 0))
     keys = communities[places] * (int(clusters.max(initial=0)) + 1) + clusters[places]

@@ -1,7 +1,7 @@
-"""What the stages `attributes` and `elements` share: rows that are written of what an earlier stage read for them.
+"""The code shared by `attributes` and `elements`: writing rows from the nodes that an earlier stage selected.
 
-`made_of` hashes all that a text is made of, so the rows that an earlier part holds under it are copied, whoever owns
-them now; a fallback is not. Vectors are found by their texts.
+`made_of` hashes all inputs of a text, so rows with the same hash are copied from earlier parts, whoever owns them now;
+fallbacks are not. Vectors are found by their texts.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class TextSettings(EncoderSettings, SourcedSettings):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What determines the texts."""
+        """The fingerprint of the writer."""
         return self.writer
 
 
 class ReadTexts(SourcedRows[TextSettings, Read, T]):
-    """The rows of the texts of some owners, from the tables `read` and `made` of these."""
+    """The rows of texts about some owners, written from their tables `read` and `made`."""
 
     sources = HETERO_SOURCES
 
     def read(self) -> Iterator[Read]:
-        """What each text is made of."""
+        """Yield the inputs of each text."""
         return reads(self.inputs.table("read"), self.inputs.table("made"))
 
     def key_of(self, item: Read) -> str:
-        """The hash of all that a text is made of."""
+        """The hash of all inputs of the text."""
         return item.made_of
 
     def owner_of(self, item: Read) -> str:
-        """The entity, or the community."""
+        """The id of the entity or the community."""
         return item.owner

@@ -1,8 +1,8 @@
-"""Stage `lsh_axes`: the directions in which an encoder tells texts apart, as the first hyperplanes of lsh_tree (ours).
+"""Stage `lsh_axes`: an encoder's principal axes, used as the first hyperplanes of lsh_tree (ours).
 
-In hundreds of dimensions most random hyperplanes cut where texts hardly vary. The principal axes of the vectors of a
-fixed list of subjects (tasks.families.lsh_tree.topics) are a function of the encoder alone: no passage turns them, so
-that segments stay as local as with random ones, and hold passages about twice as alike (docs/families.md).
+In hundreds of dimensions most random hyperplanes cut along directions in which texts hardly vary. The principal axes of
+a fixed list of subjects (tasks.families.lsh_tree.topics) depend on the encoder alone, not on the passages, so segments
+stay as local as with random hyperplanes, and their passages are about twice as similar (docs/families.md).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DIRECTIONS = PackSchema(
 )
 
 TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
-"""Of what the axes are made from beside the encoder."""
+"""The digest of the subjects, the only other input of the axes beside the encoder."""
 
 
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
-    """The principal axes of vectors (n, d), (m, d) int16: the largest number of each is 2**10.
+    """The principal axes (m, d) int16 of vectors (n, d), each scaled to a largest component of 2**10.
 
     Axes along which the vectors do not vary are left out.
     """
@@ -49,7 +49,7 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, kw_only=True)
 class AxesSettings(Settings):
-    """texts: the digest of the subjects. encoder: what determines vectors; opening: what opens it."""
+    """texts: the digest of the subjects. encoder: the settings that determine vectors; opening: those that open it."""
 
     encoder: Mapping[str, Any]
     texts: str = TOPICS_DIGEST

@@ -1,4 +1,4 @@
-"""What `check` refuses of lsh_tree: summaries that do not fit their segments, and a tree that is none."""
+"""The checks of lsh_tree: they refuse summaries that do not fit their segments, and an invalid tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CHECKS", "check_summaries", "check_tree", "check_whole"]
 
 
 def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Hold a group's summaries against their segments, and their vectors; returns how many they are."""
+    """Check a group's summaries against their segments and vectors, and return their number."""
     return check_written(
         part,
         "summaries",
@@ -32,13 +32,13 @@ def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
-    """Hold the tree against the numbers of passages and summaries."""
+    """Check the tree against the numbers of passages and summaries."""
     check_tree(part.pack("lsh_tree/tree"), counted["passages"], counted["summaries"])
     return {}
 
 
 def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) -> None:
-    """Raise CheckError where the tree of lsh_tree is not one over all passages, within its bounds."""
+    """Raise CheckError unless the tree covers all passages within its bounds."""
     smallest, largest, layers, _ = pack["bounds"].tolist()
     check_pack(TREE, pack, "lsh_tree/tree", {"summaries": summaries})
     offsets = pack["layer_offsets"]

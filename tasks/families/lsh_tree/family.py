@@ -1,4 +1,4 @@
-"""lsh_tree (EraRAG), declared: passages, and summaries of what lies near each other, layer by layer."""
+"""The family lsh_tree (EraRAG): passages, and summaries of near passages, layer by layer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A layer of summaries over nodes: the segments that these are cut into, and the ids of their summaries.
+"""A layer of summaries over nodes: the segments of the nodes, and the ids of their summaries.
 
-(EraRAG, Algorithm 1.) A node's id says what it was made from, so a node of one tree that another tree holds, too, needs
-no summary again.
+(EraRAG, Algorithm 1.) A node's id hashes its inputs, so a node that another tree already holds needs no new summary.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ __all__ = ["Bounds", "Layer", "Nodes", "layer_over"]
 
 @dataclass(frozen=True)
 class Bounds:
-    """smallest, largest: nodes of a segment. layers: of summaries, at most."""
+    """smallest, largest: the bounds of a segment's nodes. layers: the most layers of summaries."""
 
     smallest: int
     largest: int
     layers: int
 
     def want_another(self, built: int, nodes: int) -> bool:
-        """Whether a layer is built over the uppermost of `built` layers of summaries, which has so many nodes."""
+        """True if another layer is built over the uppermost of `built` layers, which has `nodes` nodes."""
         return nodes > self.largest and built < self.layers
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Passages, or the summaries of a layer: their ids, the digests of their texts, and their vectors; no repeats."""
+    """Passages, or the summaries of a layer: their distinct ids, the digests of their texts, and their vectors."""
 
     ids: Sequence[str]
     digests: Sequence[str]
@@ -43,7 +42,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer `number` before it is summarised: ids[i] is of the summary of segment i of the nodes below."""
+    """Layer `number` before it is summarised: ids[i] is the id of the summary of segment i."""
 
     number: int
     below: Nodes
@@ -66,7 +65,7 @@ def layer_over(
 ) -> Layer:
     """The segments of the nodes below, and the ids of their summaries. A node's key is the SHA-256 of its id.
 
-    codes: of the nodes below, where they are known.
+    codes: the first word of the codes of the nodes below, if known.
     """
     segments = segment(id_hashes(below.ids), below.vectors, planes, bounds.smallest, bounds.largest, codes)
     ids = [

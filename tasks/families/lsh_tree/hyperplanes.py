@@ -3,7 +3,7 @@
     bit j of v = [h_j . v > 0],    P(bits of v and w agree) = 1 - angle(v, w) / pi
 
 (the paper's Theorem 1 prints (1 + cos) / 2, which is another curve). The normals h_j come in blocks of 64, as many as
-are asked for; each block is a function of (seed, dimension, block) alone.
+needed; each block is a function of (seed, dimension, block) alone.
 
 Codes are exact. A vector is scaled by the power of two that brings its largest component to between 2**14 and 2**15,
 and rounded to integers; normals are integers of at most 2**10. A product of d of these pairs, and every sum of some of
@@ -26,7 +26,7 @@ Codes = NDArray[np.uint64]
 Floats = NDArray[np.float32]
 
 BITS = 64
-"""Hyperplanes of a block: the bits of one word of a code."""
+"""The number of hyperplanes in a block: the bits of one word of a code."""
 
 _VECTOR_BITS = 15
 _NORMAL_BITS = 10
@@ -34,7 +34,7 @@ _NORMAL_BITS = 10
 LARGEST_NORMAL = 2**_NORMAL_BITS
 
 MOST_DIMENSIONS = 2 ** (53 - _VECTOR_BITS - _NORMAL_BITS)
-"""Up to here every product is exact."""
+"""The most dimensions for which every product is exact."""
 
 _TILE = 4096  # rows that are held as float64 at once
 

@@ -39,10 +39,10 @@ Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Words = NDArray[np.uint64]
 Vectors = Floats | Callable[[Rows], Floats]
-"""Vectors (n, d) float32, memory-mapped or not, or what gives the vectors of some rows."""
+"""Vectors (n, d) float32, memory-mapped or not, or a function that returns the vectors of given rows."""
 
 BLOCKS = 4
-"""Blocks of hyperplanes that tell nodes apart before their keys do."""
+"""The number of blocks of hyperplanes that are compared before the keys."""
 
 _TILE = 16_384  # rows whose vectors are asked for at once
 
@@ -59,7 +59,7 @@ class Segments(NamedTuple):
 
 
 def node_id(layer: int, children: Sequence[tuple[str, str]], fingerprint: str) -> str:
-    """The id of a summary: of its layer, its children (id, digest of text) in any order, and the summariser."""
+    """The id of a summary: a hash of its layer, its children (id, digest of text) in any order, and the summariser."""
     made_of = [layer, sorted([child, digest] for child, digest in children), fingerprint]
     return hashlib.sha256(canonical_json(made_of)).hexdigest()[:32]
 
@@ -117,7 +117,7 @@ def segment(
 
 
 def _sorted(keys: Keys, vectors: Vectors, planes: Hyperplanes, codes: Words | None) -> tuple[Rows, NDArray[np.int16]]:
-    """The rows in Gray order of their codes, and how many leading bits each shares with the next, (n - 1,) int16.
+    """The rows in Gray order of their codes, and the number of leading bits shared with the next, (n - 1,) int16.
 
     A word of a code is looked at only where rows share all words before it.
     """
@@ -170,7 +170,7 @@ def _word(keys: Keys, vectors: Vectors, planes: Hyperplanes, rows: Rows, word: i
 
 
 def _gray_ranks(codes: Words) -> Words:
-    """Where each code stands in Gray order: bit i is the parity of the code's bits down to i."""
+    """The rank of each code in Gray order: bit i is the parity of the code's bits down to i."""
     ranks = codes.copy()
     for shift in (1, 2, 4, 8, 16, 32):
         ranks ^= ranks >> np.uint64(shift)
@@ -184,7 +184,7 @@ def _leading_zeros(words: Words) -> NDArray[np.int16]:
 
 
 def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.bool_]:
-    """Whether a segment ends after each row but the last, from how many bits it shares with the next.
+    """True for each row but the last after which a segment ends, from the bits that it shares with the next.
 
     Two neighbours that share t bits stand on both sides of a node of the trie at depth t: the longest run around them
     whose neighbours share t bits or more. No other neighbours in that run share exactly t.
@@ -211,7 +211,7 @@ def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.
 
 
 def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) -> Rows:
-    """Where runs (low, high] are cut: not within `smallest` of an end, at the fewest shared bits, next the middle."""
+    """The cuts of runs (low, high]: not within `smallest` of an end, at the fewest shared bits, nearest the middle."""
     choices = low[:, None] + smallest + np.arange(int((high - low).max(initial=0)) - 2 * smallest + 1)
     off_middle = np.abs(2 * choices - (low + high)[:, None])
     costs = shared[np.minimum(choices, len(shared) - 1)].astype(np.int64) * (4 * len(shared)) + off_middle

@@ -1,11 +1,11 @@
 """Stage `lsh_segments`: the nodes of one layer of lsh_tree, cut into segments (EraRAG, Algorithm 1).
 
-A node is a passage or, above the first layer, a summary. A passage lies where its vector does, a summary where its
-children do in the mean (ours): so a layer waits for the texts below it and for no vector of theirs, and one sentence
-that a summary says otherwise moves nothing. A segment becomes a node of the next layer, whose id hashes
-the layer, the ids and the texts' digests of its children, and what makes summaries: a node whose id is known has its
-summary. The tables `segments/<group>` say what each node is made of. A group is a leaf of a trie over node ids, with
-the layer's letter and its bits for a label; its summaries are one part.
+A node is a passage or, above the first layer, a summary. A passage's place is its vector, a summary's place the mean of
+its children's (ours): so a layer waits for the texts below it but not for their vectors, and a reworded summary does
+not move. A segment becomes a node of the next layer, whose id hashes the layer, the ids and text digests of its
+children, and the fingerprint of the summariser: a node with a known id already has its summary. The tables
+`segments/<group>` list the children of each node. A group is a leaf of a trie over node ids, labelled with the layer's
+letter and the leaf's bits; its summaries are one part.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ __all__ = [
 ]
 
 _REDONE = 2
-"""Segments that a change of the nodes below redoes at most, in the mean of many: 1.0 to 1.3 were measured."""
+"""The most segments redone per changed node below, on average over many: 1.0 to 1.3 were measured."""
 
 _REDONE_MORE = 8
-"""And so many more where changes are few and in a bad place. Nothing proves these two; the budget is what holds."""
+"""An allowance for a few badly placed changes. Both numbers are guesses; only the budget is a hard limit."""
 
 LETTERS = "abcdfghijklmnoqr"
 """The letter of each layer's groups, from layer 1: `e` and `p` are shards of entities and of documents."""
@@ -69,7 +69,7 @@ def layer_label(layer: int) -> str:
 
 
 class Gathered:
-    """Rows of several arrays (n_i, d), one after the other, read where they are asked for."""
+    """The rows of several arrays (n_i, d), concatenated and read on demand."""
 
     def __init__(self, arrays: Sequence[NDArray[np.float32]], dimension: int) -> None:
         self._arrays = arrays
@@ -96,9 +96,10 @@ class Gathered:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentSettings(Settings):
-    """smallest, largest: nodes of a segment. group: segments of a group at most. summariser: what writes summaries.
+    """smallest, largest: the bounds of a segment's nodes. group: the most segments in a group.
 
-    texts: where the texts of the nodes lie (`tasks.families.lsh_tree.texts`).
+    summariser: the fingerprint of the writer. texts: the digests of the tables with the nodes' texts
+    (`tasks.families.lsh_tree.texts`).
     """
 
     smallest: int
@@ -113,14 +114,14 @@ class SegmentSettings(Settings):
     title_in_passage: bool = worker_arg()
 
     def row_space(self) -> Mapping[str, Any]:
-        """What determines segments, which may be in other groups."""
+        """The settings that determine segments, without those of their groups."""
         shaping = self.keyed()
         del shaping["group"]
         return {**shaping, "encoder": self.encoder}
 
 
 def _below(part: Part[SegmentSettings]) -> tuple[Nodes, list[str], Gathered]:
-    """What is cut, row by row, the shards where its texts lie, and where it lies itself."""
+    """The nodes to cut, and for each row the shard of its text and its place."""
     ids: list[str] = []
     digests: list[str] = []
     shards: list[str] = []
@@ -172,7 +173,7 @@ def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str
 
 
 def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
-    """How many segments there will be, and how many new ones: no vector is made, so that nobody knows which."""
+    """Bounds of the numbers of segments and of new segments: a plan makes no vectors, so these are not exact."""
     settings = part.settings
     below = expected_rows(part, expected, "passages", "summaries")
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
@@ -187,7 +188,7 @@ def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
 
 
 def _changes(part: Part[SegmentSettings]) -> Range:
-    """Passages that are new, and at most so many that are new or gone."""
+    """The number of new passages (low), and of new and deleted ones together (high)."""
     before: set[tuple[str, str]] = set()
     for table in part.reusable_tables(LSH_SEGMENTS, "child_id", "child_digest"):
         before.update(zip(table["child_id"].to_pylist(), table["child_digest"].to_pylist(), strict=True))

@@ -20,18 +20,18 @@ from tasks.stages.write.text_writer import worker_settings
 __all__ = ["make_axes", "make_tree", "make_vectors"]
 
 Texts = Mapping[str, Mapping[str, str]]
-"""Where texts lie, by shard or group: see `tasks.families.lsh_tree.texts`."""
+"""The digests of the tables that hold texts, by shard or group: see `tasks.families.lsh_tree.texts`."""
 
 
 def make_axes(run: Run) -> None:
-    """Find the directions in which the encoder tells texts apart."""
+    """Find the principal axes of the encoder."""
     encoder = run.opened_encoder
     settings = lsh_axes.AxesSettings(encoder=encoder.numbers, opening=encoder.opening)
     run.make(lsh_axes.STAGE, [PartSpec(WHOLE, {}, settings)])
 
 
 def make_tree(run: Run) -> None:
-    """Make every layer, as long as there are many nodes, and the tree of them.
+    """Make layers while there are too many nodes, and the tree over all of them.
 
     No layer waits for the vectors of summaries, which are for `make_vectors`.
     """

@@ -1,7 +1,7 @@
 """Stage `lsh_summaries`: the summaries of a group of segments (EraRAG, Algorithm 1).
 
-A node's id hashes all that its summary is made of: it is what summaries of earlier parts are found by. `lsh_vectors`
-makes their vectors.
+A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. `lsh_vectors` makes
+their vectors.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class SummarySettings(WriterSettings):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What determines the texts."""
+        """The fingerprint of the writer."""
         return self.summariser
 
     def row_space(self) -> Mapping[str, Any]:
-        """What writes summaries, and what counts their tokens."""
+        """The fingerprint of the writer, and the tokenizer that counts tokens."""
         return {"tokenizer": self.tokenizer, "summariser": self.summariser}
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """What one summary is made of. children: by id, in order, the shard or group where each lies."""
+    """The inputs of one summary. children: the shard or group of each child, by id, in order."""
 
     node: str
     children: Mapping[str, str]
@@ -104,7 +104,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return list(item.children)
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The summary as plain text on one line; None where it says nothing."""
+        """The summary as plain text on one line; None if it is empty."""
         return plain(str(answer["summary"]), 4 * self.tokens) or None
 
     def fallback(self, item: _Segment) -> str:
@@ -121,7 +121,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return counted
 
     def expected_rows(self, rows: Range | None) -> Rows:
-        """How many summaries there are, and how many of them are new; rows: of the segments, where these are planned.
+        """The number of summaries and of new ones. rows: those of the segments, if these are only planned.
 
         Where all are new, other bounds or other hyperplanes cut them: some may be what they were.
         """
@@ -133,7 +133,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
 
 def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
-    """Bounds of what has to be summarised, exact where the segments are known, and what a model is asked for it."""
+    """Bounds of the summaries to write, exact if the segments are known, and of the model use for them."""
     summaries, planned = _Summaries(part), expected.get("segments")
     rows = summaries.expected_rows(planned)
     tokens: int = part.settings.summariser["tokens"]

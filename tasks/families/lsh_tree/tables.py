@@ -12,7 +12,7 @@ LSH_SEGMENTS = private(
     node_id=pa.string(),
     child_id=pa.string(),  # of a passage or, above the first layer, of a node
     child_digest=pa.string(),  # of the child's text: see tasks.stages.embed.embed.row_key, 32 hex digits
-    shard=pa.string(),  # where the child's text lies
+    shard=pa.string(),  # the shard or group of the child's text
 )
 """Ordered by (node_id, child_id)."""
 

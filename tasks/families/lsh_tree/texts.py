@@ -17,7 +17,7 @@ from storage.overlay import open_any
 from storage.tables import read_table
 from tasks.core.stage import Part
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
-from tasks.stages.split.plain import Plain
+from tasks.stages.split.plain import TEXT_COLUMNS, Plain
 from tasks.stages.split.split import embedded_text
 
 __all__ = ["texts_of"]
@@ -36,10 +36,13 @@ def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | Non
         table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
         yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
         return
-    columns = ("passage_id", "document_id", "ordinal", "start", "end", "text")
-    table = _columns(part.store.url, digests["passages"], PASSAGES, *columns)
-    table = table if chosen is None else table.filter(pc.is_in(table["passage_id"], chosen))
-    plain = Plain(_columns(part.store.url, digests["plain"], PLAIN, *PLAIN.names), table)
+    of_plain, of_passages = TEXT_COLUMNS
+    table = _columns(part.store.url, digests["passages"], PASSAGES, *of_passages)
+    markup = _columns(part.store.url, digests["plain"], PLAIN, *of_plain)
+    if chosen is not None:
+        table = table.filter(pc.is_in(table["passage_id"], chosen))
+        markup = markup.filter(pc.is_in(markup["document_id"], table["document_id"].combine_chunks()))
+    plain = Plain(markup, table)
     table = plain.passages
     titles = [""] * len(table)
     if part.settings.title_in_passage:

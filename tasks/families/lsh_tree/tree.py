@@ -39,7 +39,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeSettings(Settings):
-    """smallest, largest: nodes of a segment. layers: at most."""
+    """smallest, largest: the bounds of a segment's nodes. layers: the most layers."""
 
     smallest: int
     largest: int
@@ -71,7 +71,7 @@ def _compute(part: Part[TreeSettings]) -> Outputs:
 
 
 def _uppermost(part: Part[TreeSettings]) -> Gathered:
-    """Where the roots lie."""
+    """The places of the roots: their vectors or, for summaries, the means of their children."""
     if part.has("places"):
         found = [part.pack("places")["places"]]
     else:

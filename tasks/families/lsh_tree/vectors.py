@@ -21,7 +21,7 @@ __all__ = ["STAGE", "SummaryVectorSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryVectorSettings(Settings):
-    """encoder: what determines vectors; opening: what opens it."""
+    """encoder: the settings that determine vectors; opening: those that open it."""
 
     encoder: Mapping[str, Any]
     opening: Mapping[str, Any] = worker_arg()

@@ -1,4 +1,4 @@
-"""What `check` refuses of tri_graph: matrices that do not fit the corpus."""
+"""The checks of tri_graph: they refuse matrices that do not fit the corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` refuses of zoom_graph: matrices that do not fit the corpus, or links that do not lead both ways."""
+"""The checks of zoom_graph: they refuse matrices that do not fit the corpus, and asymmetric links."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import MATRICES
-from indexmill.retrieve.matrices import pointers
+from indexmill.retrieve.matrices import distinct, pointers
 from indexmill.retrieve.shared_schema import NAMES
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.part_runner import PartSpec
@@ -32,7 +32,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSettings(Settings):
-    """cap: most links that a row chooses."""
+    """cap: the most links that a row chooses."""
 
     cap: int
 
@@ -65,7 +65,7 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     passage_document, documents = _passage_documents(part)
     entities = len(found.entity_keys)
     pairs = passage_document[found.passage] * entities + found.entity
-    marked = np.unique(pairs * 2 + (found.title | found.subject))  # a pair that is a title somewhere ends with one
+    marked = distinct(pairs * 2 + (found.title | found.subject))  # a pair that is a title somewhere ends with one
     del pairs
     last = np.ones(len(marked), dtype=bool)
     np.not_equal(marked[1:] >> 1, marked[:-1] >> 1, out=last[:-1])
@@ -93,7 +93,7 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
 def _links(
     part: Part[GraphSettings], kind: str, rows: int, entity_keys: NDArray[np.uint64]
 ) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
-    """The links of a kind, numbered over all its rows: entities whose name has no vector have none."""
+    """The links of a kind, numbered over all its rows; entities whose name has no vector have no links."""
     if not part.has(f"candidates/{kind}"):
         none = np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
         return none, {"cut": 0, "full": 0}

@@ -1,4 +1,4 @@
-"""Stage `zoom_links`: which documents, and which entities, resemble each other (ZoomRAG, section 3.1, eq. 2).
+"""Stage `zoom_links`: the links between similar documents and between similar entities (ZoomRAG, section 3.1, eq. 2).
 
 A row's links are the others whose exp(cos) exceeds the row's mean by `threshold` standard deviations. The part of each
 kind (`documents`, `entities`) holds the vectors on the grid of indexmill.retrieve.grid, and, per row, the candidates
@@ -86,7 +86,7 @@ CANDIDATES = PackSchema(
 
 @dataclass(frozen=True)
 class LinkSettings(Settings):
-    """What shapes the links of one kind.
+    """The settings of the links of one kind.
 
     threshold: standard deviations above a row's mean. cap: most links that a row chooses. exact_rows: most rows whose
     moments are exact. encoder: what determines the vectors.
@@ -102,13 +102,13 @@ class LinkSettings(Settings):
 
     @property
     def room(self) -> int:
-        """Most candidates of a row."""
+        """The most candidates of a row."""
         return 4 * self.cap
 
 
 @dataclass
 class Candidates:
-    """What the part holds: see the module. `computed` rows were compared with all, the others found."""
+    """The part's contents: see the module. computed: the number of rows compared with all; the rest were reused."""
 
     vectors: Floats
     keys: NDArray[np.uint8]
@@ -282,7 +282,7 @@ def chosen_links(
 
 
 def _strips(vectors: Floats, rows: Rows) -> Iterator[tuple[Rows, Floats]]:
-    """Some rows, a few at a time, with their products with all; a row's product with itself is 0."""
+    """Yield the given rows in batches, with their products with all rows; a row's product with itself is 0."""
     for first in range(0, len(rows), _STRIP):
         some = rows[first : first + _STRIP]
         strip = vectors[some] @ vectors.T
@@ -308,7 +308,7 @@ def _thresholds(sums: Rows, squares: Rows, n: int, threshold: float) -> NDArray[
 
 
 def _product_at(value: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The product at which exp(cos) - 1 has some value."""
+    """The product at which exp(cos) - 1 has the given value."""
     return np.asarray(np.log1p(np.maximum(value, -0.9)) * UNIT)
 
 
@@ -359,7 +359,7 @@ def _base(thresholds: NDArray[np.float64]) -> Rows:
 
 
 def _reached(owners: Rows, products: Rows, n: int) -> Rows:
-    """How many of each row's products (n, levels) reach each level from _LOWEST on."""
+    """The number of each row's products that reach each level from _LOWEST on, (n, levels)."""
     width = _HIGHEST + 1 - _LOWEST
     at = np.clip(products // _STEP, _LOWEST, _HIGHEST) - _LOWEST
     counts = np.bincount(owners * width + at, minlength=n * width).reshape(n, width)
@@ -381,7 +381,7 @@ def _joined(links: list[tuple[Rows, Rows, Rows]]) -> tuple[Rows, Rows, Rows]:
 
 
 def _matched(keys: NDArray[np.uint8], known: NDArray[np.uint8]) -> Rows:
-    """For each row the earlier row of equal key, -1 for none; equal keys are matched in their order."""
+    """The earlier row with the same key for each row, -1 for none; repeated keys are matched in order."""
     places: dict[bytes, list[int]] = {}
     for row, key in enumerate(_as_bytes(known)):
         places.setdefault(key, []).append(row)

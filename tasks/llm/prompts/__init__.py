@@ -10,5 +10,5 @@ __all__ = ["Prompt", "prompt"]
 
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:
-    """The text of the prompt `<name>.md`, that of `folder` if it has one, and its version: see ``read_prompt``."""
+    """The text and version of the prompt `<name>.md`, from `folder` if it has one: see ``read_prompt``."""
     return read_prompt(Path(__file__).parent / f"{name}.md", folder)

@@ -1,1 +1,1 @@
-"""What a run would do, why, and what it costs."""
+"""Planning: the work of a run, its causes and its cost."""

@@ -1,9 +1,8 @@
-"""Why a part is made again: what differs from the part that the parent has in its place.
+"""The causes for which parts are made again: their differences from the parent's parts.
 
-A part's key is a hash and cannot be taken apart. So the stages are asked what they would want with the settings, the
-models and the parts of the parent, by the same code that says what they want now. Where the key of that is not the key
-in the parent's lineage, the code differs; otherwise settings and inputs can be compared one by one, and an input that
-differs passes on the cause for which it does.
+A part's key is a hash and cannot be decomposed. So the current code replays the stages with the settings, the models
+and the parts of the parent. If a replayed key differs from the key in the parent's lineage, the code has changed;
+otherwise settings and inputs are compared one by one, and a changed input passes on the cause of its change.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from tasks.stages.ingest.spill import digest_of_documents
 __all__ = ["CAUSES", "Cause", "ParentReplay", "PlannedPart", "Why", "causes_of"]
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
-"""No version is there yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's version or
-libraries, the settings that a stage reads, documents, or a part of the parent that is missing or damaged."""
+"""In this order: there is no version yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's
+version or libraries, the settings that a stage reads, documents, or a missing or damaged part of the parent."""
 
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
-"""Where a part has several causes, the first of these stands for it: it alone would be enough."""
+"""The causes by precedence: of several causes, the first in this order is reported."""
 
 _MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer", "writer"})
 """The settings of a stage that say which model it uses."""
 
 _PLACES = frozenset({"layer", "level"})
-"""Those that say where a part stands: it may be held against one that stands elsewhere."""
+"""The settings that give the position of a part; ignored when parts of different positions are compared."""
 
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part of the next version: made or found. certain: False where it may turn out not to be needed."""
+    """A part of the next version, made or found. certain: False if it may turn out not to be needed."""
 
     stage: Stage[Any]
     spec: PartSpec
@@ -62,7 +61,7 @@ class PlannedPart:
 class Why:
     """The cause of a part that is made.
 
-    certain: False where the parts that it reads are made again, and it is found after all if these come out the same.
+    certain: False if its inputs are made again and it is reused should they come out the same.
     """
 
     cause: Cause
@@ -70,9 +69,9 @@ class Why:
 
 
 class ParentReplay(BaseRun):
-    """The parts that today's code wants for the parent's corpus, settings and models: `wants`, by stage and label.
+    """The parts that the current code wants for the parent's corpus, settings and models: `specs`, by stage and label.
 
-    Raises ValidationError for a parent whose settings are no longer known.
+    Raises ValidationError if the parent's settings are no longer valid.
     """
 
     makes_parts = False
@@ -100,31 +99,31 @@ class ParentReplay(BaseRun):
                 step.drive(self)
 
     def encoder(self) -> None:
-        """The parent's encoder is known."""
+        """Do nothing: the parent's encoder is known."""
 
     def scan(self) -> None:
-        """The parent's corpus is in its parts."""
+        """Do nothing: the parent's corpus is in its parts."""
 
     def quality(self) -> None:
-        """Nothing is measured."""
+        """Do nothing: a replay measures no quality."""
 
     def counts(self, stage: str) -> Counter[str]:
-        """Nothing is reported."""
+        """An empty counter: a replay reports nothing."""
         return Counter()
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Whether the parent has such a layer."""
+        """True if the parent has such a layer."""
         return label in self.parts.get(stage, {})
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part itself: it was made from what it says."""
+        """The parent's own part of a stage for a label, if it has one."""
         part = self.parts.get(stage, {}).get(shard)
         return None if part is None else LineageEntry.of(part)
 
     def keeps_code(self, stage: str) -> bool:
-        """Whether the stage would make the parent's parts under the keys that they have."""
+        """True if the stage's current code gives the parent's parts the same keys."""
         if stage not in self._same_code:
             self._same_code[stage] = all(
                 part_key(self._stages[stage], spec.settings, spec.inputs) == self.parts[stage][shard].key
@@ -134,17 +133,17 @@ class ParentReplay(BaseRun):
         return self._same_code[stage]
 
     def made_by_others(self, stages: set[str]) -> list[Receipt]:
-        """The parent's parts of other stages than these."""
+        """The parent's parts of all other stages."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Note what is wanted; the parent's parts."""
+        """Record the requested parts; returns the parent's parts."""
         self._stages[stage.name] = stage
         self.specs.setdefault(stage.name, {}).update({spec.shard: spec for spec in specs})
         return self.parts.get(stage.name, {})
 
     def ingest(self) -> None:
-        """One shard's documents tell whether the code of `ingest` is the same; the digests of all would be slow."""
+        """Replay `ingest` for one shard, enough to detect a change of its code; digests of all shards would be slow."""
         for shard, receipt in self.parts.get("ingest", {}).items():
             with contextlib.suppress(CorruptBlob):
                 table = read_table(
@@ -166,15 +165,15 @@ def causes_of(
     *,
     cold: bool,
 ) -> list[Why | None]:
-    """Why each part is made, None for one that is found; `parts` in the order of the flow of data.
+    """The cause of each part that is made, None for a reused one; `parts` are in the order of the data flow.
 
-    `planned` are the digests that stand for outputs which are not known. `former` is None where the parent is damaged
-    or was written with settings that are no longer known.
+    `planned`: placeholder digests of unknown outputs. `former`: None if the parent is damaged or was written with
+    settings that are no longer valid.
     """
     stages = {part.stage.name for part in parts}
     found: list[Why | None] = []
-    origin: dict[str, Cause] = {}  # of each output that the parent does not have
-    same: set[str] = set()  # unknown outputs that may be what they were
+    origin: dict[str, Cause] = {}  # by output that the parent does not have
+    same: set[str] = set()  # unknown outputs that may be unchanged
     had = {digest for entry in parent.lineage.entries for digest in entry.outputs.values()} if parent else set()
     keys = {(entry.stage, entry.key) for entry in parent.lineage.entries} if parent else set()
     for part in parts:
@@ -198,9 +197,9 @@ def causes_of(
 
 
 def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
-    """The key of a part if those of its inputs that may be what they were are that.
+    """The key of a part, assuming that its possibly unchanged inputs are unchanged.
 
-    Of inputs `<name>/<label>` that are not known, the labels may be what they were, too.
+    For unknown inputs `<name>/<label>`, the labels are assumed to be unchanged, too.
     """
     before = former.specs.get(part.stage.name, {}).get(part.spec.shard)
     known = {name: digest for name, digest in part.spec.inputs.items() if digest not in same}
@@ -214,7 +213,7 @@ def _cause(
     part: PlannedPart, former: ParentReplay, configuration: Configuration, origin: Mapping[str, Cause], stages: set[str]
 ) -> Cause:
     stage = part.stage.name
-    if stage == "encoder":  # how it is converted is asked of the model's fingerprint
+    if stage == "encoder":  # its conversion is part of the model's fingerprint
         return "model"
     specs = former.specs.get(stage, {})
     if not specs:
@@ -233,7 +232,7 @@ def _cause(
             direct.add("model" if name in _MODELS else "settings")
     now, was = set(part.spec.inputs.values()), set(before.inputs.values())
     inherited: set[Cause] = {origin.get(digest, "corpus") for digest in now - was}
-    if not inherited:  # all that differs is what is gone: documents, or a family that was switched off
+    if not inherited:  # the only difference is a removal: of documents, or of a family that was switched off
         off = any((was - now) & set(one.outputs.values()) for one in former.made_by_others(stages))
         inherited.add("settings" if off else "corpus")
     causes = direct or inherited

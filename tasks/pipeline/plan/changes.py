@@ -1,4 +1,4 @@
-"""What differs between a snapshot and what would follow it: documents, settings, and whatever else is a mapping."""
+"""The differences between a snapshot and its planned successor: documents, settings and other mappings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Change", "Documents", "changed", "document_changes"]
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """How many documents are new, have another content, are gone, have another id, or are as they were."""
+    """The numbers of documents that are new, changed, removed, moved (new id, same content) and unchanged."""
 
     added: int = 0
     changed: int = 0
@@ -27,7 +27,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value that differs, under its dotted name; None where it is or was not there."""
+    """A changed value, with its dotted name; None on a side where it does not exist."""
 
     name: str
     was: Any
@@ -50,9 +50,9 @@ def changed(was: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") ->
 
 
 def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> Documents:
-    """Compare documents (`schemas.tables.DOCUMENTS`) of the shards that differ; `untouched` are those of the others.
+    """Compare documents (`schemas.tables.DOCUMENTS`) of changed shards; `untouched`: the number in the other shards.
 
-    A document is moved where one with the same title, text and metadata is gone: a renamed file has another source.
+    A new document counts as moved if one with the same title, text and metadata is gone, such as after a rename.
     """
     old, new = _contents(before), _contents(now)
     gone = Counter(body for identity, (_, body) in old.items() if identity not in new)

@@ -1,7 +1,7 @@
-"""What questions to a language model will take, judged from the answers that the ledger holds.
+"""Estimates of the tokens of calls to a language model, from the answers in the ledger.
 
-Bounds that hold whatever a model answers (`tasks.core.request_estimate`) are many times what it does answer. An answer
-in the ledger says what it took, repairs included, so the answers of a task tell what its next questions will take.
+Worst-case bounds (`tasks.core.request_estimate`) are many times the actual use. An answer in the ledger records its
+tokens, repairs included, so the answers of a task predict the tokens of its next questions.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from tasks.core.estimate import LlmUse
 __all__ = ["ENOUGH", "Judged", "Rate", "judge", "rates_of"]
 
 ENOUGH = 3
-"""Answers of a task from which what it takes can be judged."""
+"""The minimum number of answers of a task for an estimate."""
 
 MANY = 30
-"""Answers of a task whose mean and deviation say what a number of them takes together; with fewer, each is taken to be
-somewhat larger than the largest."""
+"""The minimum number of answers of a task for a bound from mean and deviation; with fewer, each question is assumed to
+take somewhat more than the largest answer."""
 
 _READ, _SAMPLE = 20_000, 4000
-"""Records that are read at most, and answers of the model that are enough. The ledger is in the order of its keys,
-which are hashes, so that the first are a random sample."""
+"""The maximum numbers of ledger records read and of the model's answers used. The ledger is sorted by its keys, which
+are hashes, so the first records are a random sample."""
 
 _DEVIATIONS = 3
 _DRIFT, _MARGIN = 1.1, 1.25
-"""How far the likely bound is above the mean: by the scatter of a sum, and since tonight's texts may be longer; and how
-far it is above the largest of a few answers."""
+"""The margins of the likely bound: standard deviations of the sum, a factor on the mean since new texts may be longer,
+and a factor on the largest of a few answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What the answers of one task took, tokens of prompts and of answers: mean, deviation and largest of each.
+    """The mean, deviation and maximum of the input and output tokens of one task's answers.
 
-    answers: how many there are.
+    answers: the number of answers.
     """
 
     answers: int
@@ -52,9 +52,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Tokens of prompts and of answers as expected, and a bound that they are unlikely to pass.
+    """The expected input and output tokens, and a bound that they are unlikely to exceed.
 
-    answers: from which this is judged.
+    answers: the number of answers behind the estimate.
     """
 
     expected: tuple[int, int]
@@ -63,7 +63,7 @@ class Judged:
 
 
 def rates_of(store: Store, model: str) -> dict[str, Rate]:
-    """What a model's answers took, by task."""
+    """The token rates of a model's answers, by task."""
     found: dict[str, list[tuple[int, int]]] = {}
     entries = (entry for _, _, entry in islice(ledger.scan(store), _READ))
     for entry in islice((one for one in entries if one is not None and one.model == model), _SAMPLE):
@@ -76,9 +76,10 @@ def rates_of(store: Store, model: str) -> dict[str, Rate]:
 
 
 def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
-    """What some use of one model will take; None where no task of it has enough answers to judge by.
+    """The estimated tokens of one model's calls; None if no task has enough answers.
 
-    A task that has too few counts with its bounds, and is expected to take as much of these as the others do of theirs.
+    A task with too few answers adds its worst case to the likely bound; its expected tokens are the same share of its
+    worst case as for the other tasks.
     """
     expected, likely, worst, unjudged = (np.zeros(2) for _ in range(4))
     answers: dict[str, int] = {}
@@ -92,7 +93,7 @@ def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
             continue
         for task in use.tasks:
             rate = rates.get(task)
-            if rate is None:  # no answer has yet called for this question
+            if rate is None:  # no answer has led to this question yet
                 continue
             answers[task] = rate.answers
             share = rate.answers / first.answers

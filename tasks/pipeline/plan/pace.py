@@ -1,4 +1,4 @@
-"""How long the work of a plan may take, judged from what the runs of the store took."""
+"""The estimated duration of a plan, from the rates of the store's past runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from storage.runs import Run
 __all__ = ["Seconds", "Work", "seconds_of"]
 
 _RUNS = 20
-"""The newest runs that are looked at."""
+"""The number of newest runs that are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Bounds of the time from start to end, and of the work summed over workers, from the rates of past runs.
+    """Bounds of the wall-clock time and of the work summed over workers, from the rates of past runs.
 
-    runs: those that the rates are of. unjudged: stages that have work to do and that no past run has done.
+    runs: the runs behind the rates. unjudged: stages with work to do that no past run has done.
     """
 
     low: float
@@ -34,7 +34,7 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a stage has to make."""
+    """The numbers of parts and vectors that a stage has to make."""
 
     parts: int
     vectors: int = 0
@@ -43,10 +43,10 @@ class Work:
 def seconds_of(
     history: Iterable[Run], work: Mapping[str, Work], embed: Mapping[str, Any], workers: int
 ) -> Seconds | None:
-    """The time for some work by stage; None where no run has made anything yet.
+    """The estimated time for the work of each stage; None if no run has made anything yet.
 
-    A stage takes what the slowest and the quickest of the past took for a part, or for a vector. `embed` are the
-    settings of the encoder: another one's vectors tell nothing.
+    The bounds use a stage's fastest and slowest past rate per part, or per vector. `embed`: the settings of the
+    encoder; rates per vector from other settings are ignored.
     """
     ended = [run for run in history if run.end is not None and _stages(run)][-_RUNS:]
     rates: dict[str, list[float]] = {}
@@ -82,9 +82,9 @@ def seconds_of(
 
 
 def _wall(ended: list[Run], low: float, high: float, workers: int) -> tuple[float, float]:
-    """Time on the clock for some seconds of work: the best pace of a past run, and what others took beside it.
+    """The wall-clock bounds for seconds of work: the best ratio of wall time to work, plus the overhead of past runs.
 
-    What a run takes beside its work is no more than any run took beyond its work on perfectly busy workers.
+    The upper bound allows for the least overhead that a past run had over perfectly busy workers.
     """
     took = []
     for run in ended:

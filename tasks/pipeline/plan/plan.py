@@ -1,7 +1,7 @@
-"""What the next build would do and cost, as a record: printed, written to a file, and held a build to.
+"""The record of a plan: the work and cost of the next build, printed, written to a file, and checked by a build.
 
-The record is made by `tasks.pipeline.plan.planner`. A build that is given one refuses to go on where its parent, its
-corpus or its settings are not those of the plan.
+The record is made by `tasks.pipeline.plan.planner`. A build with a plan stops if its parent, its corpus or its
+settings differ from those of the plan.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PlanParent(Record):
 
 
 class PlanCorpus(Record):
-    """The corpus as the plan found it; `shards` has the digest of each shard's documents, by label."""
+    """The corpus at the time of the plan. `shards`: the digest of each shard's documents, by label."""
 
     fingerprint: str
     documents: int
@@ -62,7 +62,7 @@ class PlanCorpus(Record):
 
 
 class PlanSettings(Record):
-    """All that shapes an index beside its corpus: the settings, the models, the environment, and whether it is cold."""
+    """The inputs of an index other than its corpus: the settings, the models, the environment and the `--cold` flag."""
 
     digest: Digest
     values: dict[str, JsonValue]
@@ -75,10 +75,10 @@ class PlanSettings(Record):
 
 @dataclass(frozen=True)
 class PlanParts:
-    """Parts and vectors to be made, and those that are there.
+    """The numbers of parts and vectors to be made and to be reused.
 
-    certain: without the parts that may be found after all, because what they read is made again and comes out the same,
-    and without those that may not be needed: layers, and groups of what is not computed yet.
+    certain: excludes parts that may be reused after all, since their inputs are made again and may come out the same,
+    and parts that may not be needed: layers, and groups of nodes that are not computed yet.
     """
 
     made: int = 0
@@ -99,11 +99,11 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Cost:
-    """The price of all LLM calls. `models` has calls, tokens and bounds of each model by name.
+    """The price of all LLM calls. `models`: calls, tokens and bounds of each model, by name.
 
-    low, high: bounds that hold whatever is answered. expected, likely: what the answers in the ledger let expect, and a
-    bound that the price is unlikely to pass; None where there are too few. answers: from which these are judged.
-    unpriced: models that are called and have no price; the prices are without them.
+    low, high: bounds that hold for any answers. expected, likely: an estimate from the answers in the ledger, and a
+    bound that the price is unlikely to exceed; None if there are too few answers. answers: the number of answers behind
+    them. unpriced: called models without a price, which the totals exclude.
     """
 
     currency: str
@@ -117,8 +117,7 @@ class Cost:
 
 
 class Plan(Record):
-    """A plan. `publishes` says whether a new version would be published; what a cause is:
-    `tasks.pipeline.plan.causes`."""
+    """A plan. `publishes`: True if a new version would be published. For causes, see `tasks.pipeline.plan.causes`."""
 
     format_version: Literal[1] = 1
     parent: PlanParent | None
@@ -137,7 +136,7 @@ class Plan(Record):
     seconds: Seconds | None
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON object; `vectors` are those to be made."""
+        """The plan as a JSON object; `vectors` is the number to be made."""
         return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
 
 
@@ -146,9 +145,9 @@ def cost_of(
     prices: Mapping[str, Price],
     judging: Callable[[Sequence[LlmUse]], Judged | None] = lambda _: None,
 ) -> Cost:
-    """What some use of language models costs by a table of prices per million tokens.
+    """The cost of calls to language models, by a table of prices per million tokens.
 
-    judging: what the use of one model will take, as far as that can be judged.
+    judging: estimates the tokens of one model's calls; None if it cannot.
     """
     by_model: dict[str, list[LlmUse]] = {}
     for use in uses:
@@ -196,21 +195,21 @@ def cost_of(
 
 
 def money(amount: float) -> str:
-    """A price for people: two decimals, four where it is small."""
+    """A price for display: two decimals, or four if it is small."""
     return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.4f}"
 
 
 @dataclass(frozen=True)
 class Approved:
-    """A plan that a build is held to, and the most that it may cost."""
+    """An approved plan that a build must match, and its maximum cost."""
 
     plan: Plan
     max_cost: float | None = None
 
     def check_cost(self) -> None:
-        """Raise BudgetReached where the build is likely to cost more, ConfigurationError where nobody can tell.
+        """Raise BudgetReached if the likely cost exceeds the maximum, ConfigurationError if a model has no price.
 
-        Where past answers do not tell what is likely, it is the worst that counts.
+        Without enough past answers for a likely cost, the worst case counts.
         """
         cost = self.plan.cost
         if self.max_cost is None:
@@ -239,7 +238,7 @@ class Approved:
         )
 
     def check(self, build: CorpusRun) -> None:
-        """Raise GateRefused where a build is not the one that was planned; its corpus counts once it is known."""
+        """Raise GateRefused if a build differs from the plan; its corpus is checked once it has been read."""
         drifted = [*_parent_drift(self.plan, build), *_corpus_drift(self.plan, build)]
         if settings := changed(self.plan.settings.values, settings_of(build)):
             more = f" and {len(settings) - _MANY} more" if len(settings) > _MANY else ""
@@ -251,7 +250,7 @@ class Approved:
             )
 
     def beside(self, report: Report, seconds: float) -> dict[str, JsonValue]:
-        """What was planned beside what came, by name, for the run's record."""
+        """The planned and the actual numbers, by name, for the run's record."""
         plan = self.plan
         expected = plan.seconds
         return {
@@ -285,7 +284,7 @@ class Approved:
 
 
 def settings_of(build: CorpusRun) -> dict[str, Any]:
-    """All that shapes what a build makes, beside its corpus; opens no model."""
+    """The inputs of a build other than its corpus; opens no model."""
     choice = build.choice
     encoder = {"backend": choice.backend, "precision": choice.precision}
     if choice.model is not None:

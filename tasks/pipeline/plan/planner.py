@@ -1,13 +1,12 @@
-"""Planning: the stages of a build over an overlay of its store, the expensive ones counted instead of run.
+"""Planning: the stages of a build over an overlay of its store; expensive stages are estimated instead of run.
 
-The code that decides is the code that plans: a `Planner` is a run whose store writes to a temporary folder. Stages that
-are cheap (ingest, split, recognise, resolve, the encoder's conversion) are run where a part is missing. Of the others
-the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its own part
-again: a digest that stands for it is in no receipt.
+A plan uses the code of a build: a `Planner` is a run whose store writes to a temporary folder. Cheap stages (ingest,
+split, recognise, resolve, the encoder's conversion) run if a part is missing. For the others, the parts to be made
+follow from their inputs. The content of such a part is unknown, so its digest is a placeholder that is in no receipt,
+and every stage that reads it makes its own part again.
 
-A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will, and where
-it extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of what is asked about
-them are wide.
+Language models are never called. If the recogniser is one, the rules' output takes its place; if extraction uses one,
+extraction without a model does. The parts that follow are then a guess, with wide bounds for the calls about them.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ from tasks.stages.ingest.spill import ShardPlan
 __all__ = ["Planner", "estimate_part"]
 
 _GUESS = 4
-"""About parts that are guessed, a model is asked at most so many times as much."""
+"""The factor on the upper bound of calls about guessed parts."""
 
 
 def estimate_part(job: Job, expected: Expected) -> Estimate:
-    """The estimate of a part that is not made."""
+    """The estimate for a part, without making it."""
     stage = stage_of(job)
     return Estimate() if stage.estimate is None else stage.estimate(Part(open_any(job.store_url), job), expected)
 
 
 class Planner(CorpusRun):
-    """A run that only says what a build would do. Its store is an `OverlayStore`."""
+    """A run that only plans a build. Its store is an `OverlayStore`."""
 
     makes_parts = False
     store: OverlayStore
@@ -71,18 +70,18 @@ class Planner(CorpusRun):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.planned: list[PlannedPart] = []
-        self._rows: dict[str, Range | None] = {}  # of outputs that are only planned, by the digests that stand for them
-        self._guessed: set[str] = set()  # digests of guesses that can be read, and of what was made from them
-        self._labels: dict[str, str] = {}  # of outputs of groups that may turn out not to be there, by digest
+        self._rows: dict[str, Range | None] = {}  # of planned outputs, by placeholder digest
+        self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them
+        self._labels: dict[str, str] = {}  # of groups that may turn out not to exist, by output digest
         self._llm: list[LlmUse] = []
-        self._in_doubt = False  # whether there will be as many layers of summaries
+        self._in_doubt = False  # True if the current layer of summaries may not be needed
 
     def plan(self, history: Iterable[Run], workers: int) -> Plan:
-        """Go through all stages, and tell what they would do.
+        """Go through all stages and return the plan.
 
-        The time on so many workers is judged from the runs in `history`.
+        The time on `workers` workers is estimated from the runs in `history`.
 
-        Raises what the build would raise before it makes anything: bad input, a gate, a model that is not there.
+        Raises the errors that the build would raise before it makes anything: bad input, a gate, a missing model.
         """
         for step in self.steps:
             step.drive(self)
@@ -128,12 +127,12 @@ class Planner(CorpusRun):
         return judge(uses, rates_of(self.store, uses[0].model))
 
     def quality(self) -> None:
-        """Not planned: the snapshot that would be measured is not made."""
+        """Do nothing: there is no snapshot to measure."""
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Whether a layer may be built."""
+        """True if a layer may be built."""
         least = sum(
             part.rows[table] if (rows := self._rows.get(part.outputs[table])) is None else rows.low
             for part in parts.values()
@@ -142,7 +141,7 @@ class Planner(CorpusRun):
         return super().wants_layer(stage, label, wants_another, parts, table)
 
     def mark_uncertain(self) -> None:
-        """What follows may turn out not to be needed, up to the next part of the whole."""
+        """Mark the following parts, up to the next part of the whole corpus, as possibly not needed."""
         self._in_doubt = True
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -164,7 +163,7 @@ class Planner(CorpusRun):
         seen: set[str] = set()
         for spec in wanted:
             key = keys[spec.shard]
-            if key not in seen:  # shards that are made from the same have one part
+            if key not in seen:  # shards with the same inputs share one part
                 seen.add(key)
                 outputs = parts[spec.shard].outputs
                 certain = not (self._in_doubt or self._may_not_exist(stage, spec))
@@ -174,7 +173,7 @@ class Planner(CorpusRun):
         return parts
 
     def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
-        """Whether the label of a part is a guess: which groups there will be is known once their nodes are computed."""
+        """True if the label of a part is a guess: its group is certain only once the nodes are computed."""
         if spec.shard == WHOLE or _is_of_shards(stage):
             return False
         return self._is_guessed(spec) or any(self._labels.get(one) == spec.shard for one in spec.inputs.values())
@@ -187,7 +186,7 @@ class Planner(CorpusRun):
         known: Mapping[str, Receipt],
         made: set[str],
     ) -> Parts:
-        """The receipts of an expensive stage's parts, those that would be made among them."""
+        """The receipts of an expensive stage's parts, including parts to be made."""
         report = self.report.stage(stage.name)
         report.parts_made += len(made)
         report.parts_reused += len(set(keys.values()) - made)
@@ -217,11 +216,11 @@ class Planner(CorpusRun):
     def _expected(
         self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, known: Receipt | None
     ) -> Receipt:
-        """The receipt of a part to be made; one that was made before comes out the same."""
+        """The receipt of a part to be made; a part that was made before keeps its outputs."""
         outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
             outputs = dict(estimate.stand_ins)
-            if estimate.guessed or self._is_guessed(spec):  # of what is guessed, nothing is known
+            if estimate.guessed or self._is_guessed(spec):  # the outputs of guessed inputs are guesses, too
                 self._guessed |= set(outputs.values())
         elif outputs is None:
             names = [*(one.name for one in stage.outputs if not one.each), *estimate.rows]
@@ -239,9 +238,9 @@ class Planner(CorpusRun):
         return not self._guessed.isdisjoint(spec.inputs.values())
 
     def _guess(self, stage: Stage[Any], spec: PartSpec, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
-        """What a part asks of models: with wide bounds where what it asks about is itself guessed.
+        """The model calls of a part, with wide bounds if its inputs are guessed.
 
-        A stage of documents asks about each, whatever else it reads.
+        The bounds of a per-shard stage stay, since it asks about each document whatever else it reads.
         """
         guessed = not _is_of_shards(stage) and self._is_guessed(spec)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
@@ -268,7 +267,7 @@ class Planner(CorpusRun):
             return None
 
     def _changes(self) -> list[Change]:
-        """The settings, models and libraries that are not the parent's."""
+        """The settings, models and libraries that differ from the parent's."""
         manifest = self.parent.manifest if self.parent else None
         if manifest is None:
             return []
@@ -279,7 +278,7 @@ class Planner(CorpusRun):
         ]
 
     def _publishes(self) -> bool:
-        """Whether the manifest would be another than the parent's: the parts, or what it says beside them."""
+        """True if the manifest would differ from the parent's, in its parts or its other fields."""
         if self.parent is None or self.parent.manifest is None:
             return True
         now = {(stage, shard, receipt.key) for stage, parts in self.parts.items() for shard, receipt in parts.items()}
@@ -287,7 +286,7 @@ class Planner(CorpusRun):
         return now != was or bool(self._changes())
 
     def _documents(self, corpus: ShardPlan) -> Documents:
-        """How the documents differ from the parent's: only shards that differ are read."""
+        """The differences from the parent's documents; reads only changed shards."""
         entries = self.parent.lineage.entries if self.parent else ()
         before = {entry.outputs["documents"] for entry in entries if entry.stage == "ingest"}
         now = {shard: receipt.outputs["documents"] for shard, receipt in self.parts["ingest"].items()}
@@ -312,5 +311,5 @@ def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
 
 
 def _is_of_shards(stage: Stage[Any]) -> bool:
-    """Whether a stage makes a part of each shard."""
+    """True if a stage makes one part per shard."""
     return any(step.of_shards for step in STEPS if step.name == stage.name)

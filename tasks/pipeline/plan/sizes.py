@@ -1,4 +1,4 @@
-"""How many bytes the new parts of a plan may take, judged from the parts of the version before."""
+"""The estimated bytes of a plan's new parts, from the parts of the previous version."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["PlanBytes", "sizes_of"]
 
 @dataclass(frozen=True, slots=True)
 class PlanBytes:
-    """What may be written: artifacts that only the new version has, and parts that only later builds read.
+    """The bytes to be written: `snapshot`, for artifacts, and `work`, for parts that only later builds read.
 
-    low: of the parts that are made for certain; high: of all. unjudged: stages that have parts to make and that the
-    version before does not have.
+    low: the parts that are certain to be made; high: all. unjudged: stages with parts to make that the previous version
+    does not have.
     """
 
     snapshot: Range
@@ -33,10 +33,10 @@ class PlanBytes:
 def sizes_of(
     parts: Sequence[PlannedPart], why: Sequence[Why | None], store: OverlayStore, parent: Parent | None, documents: int
 ) -> PlanBytes | None:
-    """The bytes of the parts that are made (`why` says of each why, or None); None where no version tells.
+    """The bytes of the parts to be made (those with a cause in `why`); None without a readable parent.
 
-    A stage takes for a document what it took in the parent, and its parts take the same each. documents: of the corpus
-    as it is now. A part whose blobs are all there adds nothing.
+    A stage is assumed to take as many bytes per document as in the parent, evenly over its parts. documents: the number
+    in the current corpus. A part whose blobs all exist adds nothing.
     """
     if parent is None or parent.manifest is None:
         return None

@@ -1,7 +1,7 @@
 """Stage `check`: compares the artifacts with each other before anything is published.
 
-A build that gets here has made every part; what could still be wrong is a bug, or bytes that changed on disk. Either
-way nothing is published: the check raises, and names the artifact. Each shard of documents or of entities, and each
+A build that gets here has made every part; an error found here is a bug, or bytes that changed on disk. Either way
+nothing is published: the check raises, and names the artifact. Each shard of documents or of entities, and each
 group of texts, has a check of its own, so that a refresh checks those that changed; the check of the whole corpus (the
 label `all`) relies on them. No id can be in two shards, since each shard holds the ids that its label says.
 
@@ -26,7 +26,7 @@ from tasks.stages.check.rows import CHECKS
 __all__ = ["STAGE", "CheckSettings", "checks_of", "drive"]
 
 _STATED = ("documents", "entities", "passages", "sentences")
-"""What the check of the whole corpus counts."""
+"""The counts that the check of the whole corpus states."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def _declared(families: Iterable[Family], *, whole: bool) -> list[Check]:
 
 
 def drive(run: Run) -> None:
-    """Check every shard and group, then what is made of all of them; raises CheckError where they disagree."""
+    """Check every shard and group, then the artifacts of the whole corpus; raises CheckError where they disagree."""
     found = _by_label(run)
     checked = run.make(STAGE, [_part(run, label, found[label]) for label in sorted(found)])
     counted = {f"checked/{label}": checked[label].outputs["checked"] for label in found}
@@ -58,7 +58,7 @@ def drive(run: Run) -> None:
 
 
 def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
-    """The check of a label, made from what its checks read of what was found of it."""
+    """The check part of a label; its inputs are those digests in `found` that its checks declare."""
     checks = checks_of(run.families, found, whole=label == WHOLE)
     inputs: dict[str, str] = {}
     for one in (one for check in checks for one in check.inputs):
@@ -70,7 +70,7 @@ def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
 
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
-    """By label, the digests of what checks of labels may read, under the names by which they call it."""
+    """The digests that the checks of one label may read, by label, then by the input name that the checks use."""
     names = {one.source: one.name for check in _declared(run.families, whole=False) for one in check.inputs}
     firsts = {check.inputs[0].name for check in _declared(run.families, whole=False)}
     found: dict[str, dict[str, str]] = {}
@@ -81,7 +81,7 @@ def _by_label(run: Run) -> dict[str, dict[str, str]]:
 
 
 def _of_the_whole(run: Run) -> dict[str, str]:
-    """What checks of the whole corpus may read: `<stage>/<output>` of its parts, and what there is of every label."""
+    """The digests that checks of the whole corpus may read: outputs of its own parts, and those of every label."""
     found: dict[str, str] = {}
     for one in (one for check in _declared(run.families, whole=True) for one in check.inputs):
         stage, _, output = one.name.partition("/")
@@ -105,7 +105,7 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
 
 
 def _summed(part: Part[CheckSettings]) -> Counter[str]:
-    """What the checks of all labels have counted."""
+    """The sums of the counts that the checks of all labels stated."""
     labels = part.labels("checked")
     nested = [one for one, other in pairwise(labels) if other.startswith(one)]
     refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be there twice")
@@ -125,4 +125,4 @@ STAGE = Stage(
     inputs=(Input("checked", each=True, optional=True),),
     outputs=(Output("checked"),),
 )
-"""Each check declares what else it reads."""
+"""The checks declare the other inputs."""

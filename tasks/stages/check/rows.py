@@ -1,4 +1,4 @@
-"""The checks of what the stages make, whatever the families: documents, passages, vectors, entities, relations."""
+"""The checks of the outputs that all families share: documents, passages, vectors, entities, relations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["CHECKS", "check_descriptions", "check_extraction", "check_same_as"]
 
 
 def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Hold what a shard's documents became against each other; returns how many rows there are."""
+    """Compare a shard's documents, passages, sentences and vectors; returns the number of rows of each table."""
     label = part.job.shard
     documents = columns(part, "documents", "document_id")["document_id"]
     passages = columns(part, "passages", "passage_id", "document_id")
@@ -61,7 +61,7 @@ def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
 
 
 def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Hold the vectors of a shard's titles against its documents and passages."""
+    """Compare the vectors of a shard's titles with its documents and passages."""
     where, pack = f"titles/{part.job.shard}", part.pack("titles")
     titles = [embedded_title(title) for title in columns(part, "documents", "title")["title"].to_list()]
     vectors = pack["vectors"]
@@ -83,7 +83,7 @@ def _check_extraction(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, label: str) -> None:
-    """Raise CheckError where a shard's extraction (schemas EXTRACTION) names what is not there."""
+    """Raise CheckError where a shard's extraction (schemas EXTRACTION) has duplicate ids or dangling references."""
     units, links, entities, relations = (tables[name] for name in EXTRACTION)
     for name, key, table in (
         ("units", ["unit_id"], units),
@@ -109,7 +109,7 @@ def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, la
 
 
 def _check_entities(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Hold the vectors of an entity shard's names against its entities; returns how many those are."""
+    """Compare the vectors of an entity shard's names with its entities; returns the number of entities."""
     label, keys = part.job.shard, _entity_keys(part)
     refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: not in the order of their ids")
     bits = label[1:]
@@ -142,7 +142,7 @@ def check_descriptions(
 ) -> dict[str, int]:
     """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors do not agree.
 
-    entities: the keys of all entities of the shard. Returns how many are described, and how many relations.
+    entities: the keys of all entities of the shard. Returns counts of described entities, related pairs and relations.
     """
     where = f"described/{label}"
     ids = described["entity_id"].to_list()
@@ -171,7 +171,7 @@ def check_descriptions(
 
 
 def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    """Hold the entities of all shards against what is mentioned or extracted."""
+    """Compare the number of entities with the number of ids in all mentions and extractions."""
     mentioned = _distinct(part, "entity_id", "mentions", "extracted")
     refuse_if(
         mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
@@ -180,7 +180,7 @@ def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int
 
 
 def _distinct(part: Part[Any], column: str, *tables: str) -> int:
-    """How many different values a column has in all tables `<name>/<shard>` of some names."""
+    """The number of distinct values of a column in all tables `<name>/<shard>` of some names."""
     paths = [path for name in tables for path in part.paths(name)]
     if not paths:
         return 0
@@ -189,7 +189,7 @@ def _distinct(part: Part[Any], column: str, *tables: str) -> int:
 
 
 def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    """Hold what is described against what was extracted."""
+    """Compare the described entities and relations with the extracted ones."""
     if "described" not in counts:
         return {}
     extracted = _distinct(part, "entity_id", "extracted")
@@ -208,7 +208,7 @@ def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str
 
 
 def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
-    """Raise CheckError where the pairs (schema SAME_AS) are not each one of two described entities, once, in order."""
+    """Raise CheckError unless the pairs (schema SAME_AS) are distinct, in order, and name only described entities."""
     rows = list(zip(*(pairs.column(name).to_pylist() for name in ("entity_id", "other_id")), strict=True))
     refuse_if(any(one >= other for one, other in pairwise(rows)), "same_as: not in the order of the ids")
     refuse_if(any(one >= other for one, other in rows), "same_as: a pair is not in the order of its ids")
@@ -260,4 +260,4 @@ CHECKS = (
         whole=True,
     ),
 )
-"""Of what the stages make."""
+"""The checks of the stages' outputs."""

@@ -1,4 +1,4 @@
-"""Stages `embed` and `embed_names`: vectors, copied from where they are known and computed where they are not.
+"""Stages `embed` and `embed_names`: vectors, copied from earlier parts where known, and computed otherwise.
 
 Vectors are the expensive rows of a build. Each has a row key that hashes everything its function reads beside the
 model: a passage vector its embedded text, a pooled sentence vector that text and the span, a separate one its own
@@ -65,7 +65,7 @@ TEXT_VECTORS = PackSchema(
 
 
 class Vectors:
-    """Rows that earlier parts hold, found by key; the vectors stay on disk until one is copied.
+    """Rows of earlier parts, looked up by key; the vectors stay on disk until one is copied.
 
     `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32, or other arrays with a row for each key; the
     first that holds a key wins.
@@ -75,14 +75,14 @@ class Vectors:
         self._sources = [(_as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Which keys are known."""
+        """A mask (n,), True for the keys that are known."""
         known = np.zeros(len(keys), dtype=bool)
         for rows, _, _ in self._found(keys):
             known[rows] = True
         return known
 
     def copy_into(self, keys: Sequence[bytes], vectors: NDArray[Any]) -> NDArray[np.bool_]:
-        """Fill the rows of `vectors` (n, d) whose key is known; returns which those are."""
+        """Fill the rows of `vectors` (n, d) whose key is known; returns the mask (n,) of these rows."""
         known = np.zeros(len(keys), dtype=bool)
         for rows, source, at in self._found(keys):
             vectors[rows] = source[at]
@@ -90,13 +90,13 @@ class Vectors:
         return known
 
     def _found(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
-        """(rows of `keys`, vectors, rows of these) for every source that holds keys which none before it holds."""
+        """Yield (rows of `keys`, source vectors, rows of these) for each source, without keys found in earlier ones."""
         wanted = _as_words(keys_array(keys))
         missing = np.arange(len(wanted))
         for held, vectors in self._sources:
             if not len(missing):
                 return
-            order = np.argsort(held, kind="stable")  # of equal keys the first row stands first
+            order = np.argsort(held, kind="stable")  # stable: among equal keys the first row wins
             at = np.searchsorted(held, wanted[missing], sorter=order)
             at = order[np.minimum(at, len(held) - 1)]
             hit = held[at] == wanted[missing]
@@ -105,7 +105,7 @@ class Vectors:
 
 
 def row_key(*parts: str) -> bytes:
-    """The key of a vector: 16 bytes of SHA-256 over the length-prefixed texts it is a function of."""
+    """The key of a vector: 16 bytes of SHA-256 over the length-prefixed texts that determine it."""
     return bytes.fromhex(digest_of_texts(*parts))[:KEY_BYTES]
 
 
@@ -128,9 +128,9 @@ def missing_passages(
     known: NDArray[np.bool_],
     span_known: NDArray[np.bool_],
 ) -> list[list[int]]:
-    """The passages that must be encoded, equal ones together: their own vector or one of their sentences' is missing.
+    """Groups of equal passages to encode: their own vector, or that of one of their sentences, is missing.
 
-    `spans[i]` are the sentences of passage i, `span_known` whether their vectors are known, one after the other.
+    `spans[i]` are the sentences of passage i; `span_known` is the mask of known vectors of all sentences, in order.
     """
     bounds = np.cumsum([0, *(len(own) for own in spans)])
     missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}
@@ -143,7 +143,7 @@ def missing_passages(
 def embed_texts(
     texts: Sequence[str], encode: Callable[[list[str]], Floats], known: Vectors, dimension: int
 ) -> tuple[Floats, list[bytes], int]:
-    """Vectors (n, d) of some texts, their row keys, and how many were computed. Equal texts are computed once."""
+    """Vectors (n, d) of some texts, their row keys, and the number computed. Equal texts are computed once."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=np.float32)
     there = known.copy_into(keys, vectors)
@@ -197,14 +197,14 @@ def keys_array(keys: Sequence[bytes]) -> Keys:
 
 
 def _as_words(keys: Keys) -> NDArray[np.bytes_]:
-    """Keys as values that compare like their bytes: of equal length, they differ before any trailing zeros end."""
+    """Keys as NumPy byte strings, which compare like the keys: all are of one length, so stripped zeros are safe."""
     words: NDArray[np.bytes_] = np.ascontiguousarray(keys).reshape(-1).view(f"S{KEY_BYTES}")
     return words
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedStageSettings(EncoderSettings):
-    """How vectors of passages and sentences are made. sentences: `pooled` or `separate`, as in the settings."""
+    """Settings of the vectors of passages and sentences. sentences: `pooled` or `separate`, as in the configuration."""
 
     sentences: str
     title_in_passage: bool
@@ -226,9 +226,9 @@ def _known(part: Part[Any], keys: str, vectors: str) -> Vectors:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What vectors are of: the embedded texts of passages, and their sentences, one after the other.
+    """The texts to embed: the embedded texts of passages, and all their sentences, in order.
 
-    spans: the sentences of each passage, as offsets in its embedded text. sentences: the same as texts of their own.
+    spans: the sentences of each passage, as offsets in its embedded text. sentences: the same sentences as texts.
     """
 
     passages: list[str]
@@ -263,7 +263,7 @@ def _compute(part: Part[EmbedStageSettings]) -> Outputs:
     fresh = ~held[owner]
     arrays: dict[str, NDArray[Any]] = {}
     made = 0
-    if fresh.any() or not same:  # else there is no need for an encoder
+    if fresh.any() or not same:  # otherwise no encoder is needed
         arrays, made = _embedded(part, _Texts.of(part, fresh))
     if same:
         arrays = _joined(part, same, arrays, passages, position, fresh)
@@ -272,7 +272,7 @@ def _compute(part: Part[EmbedStageSettings]) -> Outputs:
 
 
 def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
-    """The arrays of some passages and their sentences, and how many vectors were computed."""
+    """The arrays of some passages and their sentences, and the number of vectors computed."""
     embedder = encoder_of(part)
     known_passages = _known(part, "passage_keys", "passages")
     known_sentences = _known(part, "sentence_keys", "sentences")
@@ -302,7 +302,7 @@ def _joined(
     position: NDArray[np.int64],
     fresh: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of all passages: those that were made of the fresh ones, and those copied for the others."""
+    """The arrays of all passages: newly made for the fresh ones, copied for the others."""
     joined: dict[str, NDArray[Any]] = {}
     for part in same:
         pack = inputs.pack_at(part.digests["vectors"])
@@ -322,7 +322,7 @@ def _joined(
 
 
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
-    """How many vectors must be computed, to the vector."""
+    """The exact number of vectors to compute."""
     documents = part.table("documents", "document_id", "content_hash")
     owners = part.table("passages", "document_id")["document_id"]
     _, held = unchanged(part, documents)

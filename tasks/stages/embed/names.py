@@ -45,7 +45,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """How many vectors of names must be computed, to the vector."""
+    """The exact number of name vectors to compute."""
     keys = [row_key(name) for name in part.table("names", "name").column("name").to_pylist()]
     made = len(missing_texts(keys, _known(part).holds(keys)))
     return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})

@@ -1,7 +1,7 @@
-"""Stage `embed_titles`: the vectors of the titles of a shard's documents, and which of them each passage is under.
+"""Stage `embed_titles`: the vectors of the titles of a shard's documents, and the document of each passage.
 
-The pack `titles` says which document each passage is of, too, so that a reader needs neither table. A title is cut as
-it is before a passage (`tasks.stages.split.split.title_prefix`). What an earlier part holds of it is copied.
+The pack `titles` also gives the document of each passage, so that a reader needs neither table. A title is cut in the
+same way as before a passage (`tasks.stages.split.split.title_prefix`). Vectors that an earlier part holds are copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def drive(run: Run) -> None:
 
 
 def embedded_title(title: str) -> str:
-    """What is embedded of a title; empty where there is nothing to embed."""
+    """The embedded part of a title; empty where there is nothing to embed."""
     return title_prefix(title).removesuffix("\n")
 
 
@@ -64,7 +64,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """How many vectors of titles must be computed, to the vector."""
+    """The exact number of title vectors to compute."""
     keys = [row_key(title) for title in _titles(part) if title]
     made = len(missing_texts(keys, _known(part).holds(keys)))
     return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})

@@ -1,7 +1,7 @@
-"""Stage `extract` without a model: sentences are units, the words between two names relations.
+"""Stage `extract` without a model: sentences become units, and the words between two names become relations.
 
-A pure function of a passage, its document's title and the mentions in both. Dates and numbers are no entities here, as
-they are none in the graphs: they link what has nothing else in common.
+A pure function of a passage, its document's title and the mentions in both. Dates and numbers are not
+entities here, nor in the graphs: they link passages that have nothing else in common.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tasks.stages.split.plain import TEXTS
 __all__ = ["FINGERPRINT", "STAGE", "ExtractSettings", "Said", "extract", "extract_all", "one_line", "shortened"]
 
 FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
-"""What determines the extraction beside its inputs: raise the version whenever it changes."""
+"""The key of the extraction, beside its inputs: raise the version whenever the extraction changes."""
 
 _TYPES = ("work", "code", "name", "title", "part", "alias")
-"""Kinds of mentions, the most telling first: an entity's type is the first of those under which it is mentioned."""
+"""Kinds of mentions, the most telling first: an entity's type is the first of these among the kinds of its mentions."""
 
 _WORDS, _LONGEST_WORDING = 8, 80  # of a relation, at most; the second in characters
 _DESCRIPTION = 320  # characters, unless one sentence is longer
@@ -47,13 +47,13 @@ _WORD = re.compile(r"\w+")
 _QUOTES = " \t\"'’“”„«»*_`"
 _POSSESSIVE = re.compile(r"['’]s\b")
 _CLAUSE = re.compile(r"[,;:!?…()\[\]{}<>|=\"“”„«»–—。、，；：！？（）「」『』]|\s-\s|\.(?!\w)")
-"""What parts clauses, appositions and the rows of tables: no relation goes across it."""
+"""The separators of clauses, appositions and table cells: no relation crosses one."""
 _JOINING = frozenset({"and", "or", "nor", "but", "&"})
 _SUBORDINATE = frozenset(
     "although because if since than though unless until when whenever whereas while".split()  # noqa: SIM905
 )
-_FIRST = 6  # words that it is worth to a sentence's say about an entity that it begins with it
-_MOST_SAID = 24  # words after which a sentence says no more
+_FIRST = 6  # bonus, in words, for a sentence whose first mention is the entity
+_MOST_SAID = 24  # further words do not raise a sentence's score
 
 
 class Said(NamedTuple):
@@ -89,10 +89,10 @@ def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
 def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[Said]) -> Extraction:
     """The extraction of a passage. sentences: ordinal, start and end; mentions: in the order of their places.
 
-    A unit is a sentence with its entities; where it mentions none, those that it is about, as the text before it or the
-    title says. The words between two names that follow one another are a relation from the first to the second, where
-    they are few, go on within a clause, and do not merely join the two. An entity is described by the sentence that has
-    the most to say about it, and a second if it is short: one that begins with it, or has many words.
+    A unit is a sentence with its entities; a sentence that mentions none gets its subjects, as given by the text before
+    it or by the title. The words between two consecutive names are a relation from the first to the second if they are
+    few, stay within one clause, and do not merely join the two. An entity is described by the sentence with the highest
+    score, and by a second one if both are short: sentences that begin with the entity, or have many words, score high.
     """
     linked = [one for one in mentions if one.kind not in UNLINKED_KINDS]
     titles = tuple(dict.fromkeys(one.name for one in linked if one.kind == "title"))
@@ -122,7 +122,7 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
 
 
 def _relations(text: str, mentions: Sequence[Said], line: str) -> Iterator[Relation]:
-    """What stands between the names of a sentence; of names inside one another, the outermost count."""
+    """The relations between consecutive names of a sentence; of nested names only the outermost count."""
     last: Said | None = None
     for one in mentions:
         if last is not None and one.start < last.end:
@@ -134,7 +134,7 @@ def _relations(text: str, mentions: Sequence[Said], line: str) -> Iterator[Relat
 
 
 def _wording(between: str) -> str:
-    """The words between two names if they say how these are related, else nothing."""
+    """The words between two names if they state a relation, otherwise an empty text."""
     if len(between) > _LONGEST_WORDING:
         return ""
     wording = one_line(between)
@@ -179,7 +179,7 @@ def extract_all(texts: MentionTexts) -> list[Extraction]:
 
 
 def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list[tuple[Any, ...]]]:
-    """Some columns of the rows of each passage, in their order."""
+    """Some columns of the rows of each passage, in the order of `ids`."""
     found: dict[str, list[tuple[Any, ...]]] = {passage: [] for passage in ids}
     for passage, *row in zip(*(table[name].to_pylist() for name in ("passage_id", *columns)), strict=True):
         found[passage].append(tuple(row))
@@ -188,7 +188,7 @@ def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractSettings(Settings):
-    """What determines the extraction."""
+    """The settings that determine the extraction."""
 
     extractor: Mapping[str, Any]
 

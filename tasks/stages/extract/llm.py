@@ -54,13 +54,13 @@ __all__ = [
 ]
 
 BY_SENTENCES = "by_sentences"
-"""The output that lists the documents of which some passage has a stand-in, or relations that nobody has mended."""
+"""The output that lists the documents with a passage that has a stand-in, or whose question to mend was refused."""
 
 _VERSION = 1
-"""Of what is made of an answer: raise it whenever that changes."""
+"""The version of the parsing of answers: raise it whenever the result changes."""
 
 _EXTRACT, _RELATIONS = "extract", "relations"
-"""What prompts and answers are filed under: the first question about a passage, and a second that mends relations."""
+"""The tasks of prompts and answers: the first question about a passage, and a second that mends relations."""
 
 _TEXT = {"type": "string"}
 
@@ -81,7 +81,7 @@ SCHEMA = _of(
 )
 MENDED = _of(relations=_objects(number={"type": "integer"}, **_RELATION))
 
-_MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # of a passage that are looked at
+_MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
 _TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters
 _LEAST_OUTPUT, _MOST_OUTPUT = 1_024, 8_192  # tokens
 _PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
@@ -96,19 +96,19 @@ class Extractor:
     relations: Prompt
 
     def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
-        """What determines the extraction, but for the model's own moods: see the ledger."""
+        """The key of the extraction; the model's answers themselves vary and are kept in the ledger."""
         prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
         return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
 
     def request(self, passage_id: str, title: str, text: str) -> Request | None:
-        """What to ask about a passage; nothing where it is blank."""
+        """The question about a passage; None where the passage is blank."""
         if not text.strip():
             return None
         shown = [*_title(title), text]
         return self._request(_EXTRACT, self.extract, shown, SCHEMA, _output(shown), passage_id)
 
     def mend(self, passage_id: str, title: str, text: str, draft: Draft) -> Request:
-        """What to ask about the malformed relations of a passage's answer."""
+        """The question about the malformed relations of a passage's answer."""
         lines = (
             f"{number}. {one['source']} | {one['relation']} | {one['target']}"
             for number, (_, one) in enumerate(draft.malformed, 1)
@@ -134,7 +134,7 @@ class Extractor:
 
 
 def extractor_of(prompt: Callable[[str], Prompt]) -> Extractor:
-    """The two prompts by which a model is asked, of all prompts by task."""
+    """The two prompts of the extractor. prompt: returns the prompt of a task."""
     return Extractor(prompt(_EXTRACT), prompt(_RELATIONS))
 
 
@@ -152,7 +152,7 @@ def _output(texts: Sequence[str]) -> int:
 
 @dataclass
 class Draft:
-    """An answer as it is read: what of it stands, and the relations that are to be mended, with their units' places."""
+    """A parsed answer: its valid entities and units, and its malformed relations, each with the place of its unit."""
 
     entities: dict[str, Entity] = field(default_factory=dict)  # by canonical name
     units: list[Unit] = field(default_factory=list)
@@ -161,11 +161,11 @@ class Draft:
 
     @classmethod
     def read(cls, title: str, text: str, value: Mapping[str, Any]) -> Draft:
-        """An answer that fits SCHEMA, held against its passage.
+        """Parse an answer that fits SCHEMA, and check it against its passage.
 
-        Counts: entities_grounded and entities_dropped, those whose name stands neither in the passage nor in the title,
-        or is none; units_kept and units_dropped; relations_kept, relations_dangling (an end that is no entity),
-        relations_self, and relations_beyond, those that no passage has so many of.
+        Counts: entities_grounded; entities_dropped (the name stands neither in the passage nor in the title, or is not
+        a name); units_kept and units_dropped; relations_kept; relations_dangling (an end is not an entity);
+        relations_self; and relations_beyond (over the limit of a passage).
         """
         draft = cls()
         draft._ground(title, text, value["entities"])
@@ -190,7 +190,7 @@ class Draft:
         return draft
 
     def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
-        """Add the relations of an answer that fits MENDED, once each; the others are counted and given up."""
+        """Add each mended relation once, from an answer that fits MENDED; count and drop those still malformed."""
         left = dict(enumerate(self.malformed, 1))
         self.malformed = []
         for relation in relations[: 2 * _MOST_MALFORMED]:
@@ -200,7 +200,7 @@ class Draft:
         self.counts["relations_malformed"] += len(left)
 
     def extraction(self) -> Extraction:
-        """What stands."""
+        """The valid entities and units of the answer."""
         return Extraction(tuple(self.entities.values()), tuple(self.units))
 
     def _ground(self, title: str, text: str, entities: Sequence[Mapping[str, str]]) -> None:
@@ -217,7 +217,7 @@ class Draft:
         self.counts["entities_dropped"] += len(entities[_MOST_ENTITIES:])
 
     def _take(self, place: int, relation: Mapping[str, str]) -> None:
-        """Add a relation of a unit, keep it to be mended, or drop it."""
+        """Add a relation to a unit, keep it for mending, or drop it."""
         parts = {part: shortened(_clean(relation[part]), _WORDING) for part in ("source", "relation", "target")}
         source, target = (canonical_name(parts[end]) for end in ("source", "target"))
         if self._add(place, relation):
@@ -232,7 +232,7 @@ class Draft:
             self.counts["relations_beyond"] += 1
 
     def _add(self, place: int, relation: Mapping[str, str]) -> bool:
-        """Add a relation to a unit, unless it is none between two entities."""
+        """Add a relation to a unit if it has a wording and links two different entities; returns True if added."""
         source, target = (canonical_name(_clean(relation[end])) for end in ("source", "target"))
         wording = shortened(_clean(relation["relation"]), _WORDING)
         if not wording or source == target or not {source, target} <= self.entities.keys():
@@ -245,7 +245,7 @@ class Draft:
         return True
 
     def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
-        """Whether a missing part, or an end with an entity's name in it or in such a name, is all that is wrong."""
+        """True if each end is missing, contains an entity's name, or is contained in one; False without entities."""
         names = [f" {name} " for name in self.entities]
         for end in ("source", "target"):
             words = " ".join(canonical_words(parts[end]))
@@ -255,7 +255,7 @@ class Draft:
 
 
 def _surface(given: str, text: str, title: str, words: str) -> str:
-    """A name as the passage, or else the title, writes it; as it is given where that differs; empty if in neither."""
+    """A name as written in the passage, or else in the title; as given if only its words match; empty if in neither."""
     for where in (text, title):
         place = place_of(given, where)
         if place is not None:
@@ -265,7 +265,7 @@ def _surface(given: str, text: str, title: str, words: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Plain text on one line, of a length that a text may have."""
+    """Plain text on one line, cut to the maximum length."""
     return shortened(one_line(text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")))
 
 
@@ -277,7 +277,7 @@ def _folded(kind: str) -> str:
 
 
 class ExtractionResult(NamedTuple):
-    """The extraction of each passage, the ids of the documents with stand-ins, and what was counted."""
+    """The extraction of each passage, the ids of the documents with stand-ins, and the counts."""
 
     extractions: list[Extraction]
     stand_ins: list[str]
@@ -287,7 +287,7 @@ class ExtractionResult(NamedTuple):
 def find_extractions(
     texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> ExtractionResult:
-    """The extractions of some documents' passages, from the answers to a question each, and to a second of some."""
+    """The extractions of the passages of some documents, from one question per passage, and a second for some."""
     counts: Counter[str] = Counter()
 
     def answers(wanted: Mapping[int, Request]) -> dict[int, Answer | Refusal]:
@@ -329,7 +329,7 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class AskingSettings(ExtractSettings):
-    """A model is asked. prompts: what. asking: how."""
+    """Settings of an extraction by a model. prompts: the questions. asking: how to call the model."""
 
     prompts: Extractor = worker_arg()
     asking: Asking = worker_arg()
@@ -348,7 +348,7 @@ def _compute(part: Part[AskingSettings]) -> Outputs:
 def _found(
     part: Part[AskingSettings], ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
-    """The part's tables, what was found of the documents that were asked about, and how many these are."""
+    """The part's tables, the result for the new or changed documents, and the number of these."""
     result = ExtractionResult([], [], Counter())
 
     def find(texts: MentionTexts) -> list[Extraction]:
@@ -369,11 +369,11 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
 
 
 def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
-    """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
+    """The number of calls to the model, and bounds of the tokens; reads only the ledger.
 
-    Where every question has an answer, or is refused, the part is made of them; else what extraction without a model
-    finds stands in for the answers, so that what follows can be estimated. An answer may need a repair, then a second
-    question, and that one a repair.
+    If the ledger has an answer or a refusal for every question, the part is made from these; otherwise the extraction
+    without a model stands in for missing answers, so that later stages can be estimated. An answer may need a repair,
+    then a second question, whose answer may need a repair as well.
     """
     asking = part.settings.asking
     look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)

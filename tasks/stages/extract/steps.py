@@ -13,7 +13,7 @@ __all__ = ["drive"]
 
 
 def drive(run: Run) -> None:
-    """Take passages apart into units, entities and relations."""
+    """Extract units, entities and relations from passages."""
     stage: Stage[Any] = extractive.STAGE
     fingerprint = run.extractor_fingerprint
     settings = extractive.ExtractSettings(extractor=fingerprint)

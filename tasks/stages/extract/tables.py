@@ -1,4 +1,4 @@
-"""What is extracted from passages, and the four tables that hold it.
+"""The extraction of a passage, and the four tables that store it.
 
 One extraction serves two families: the units of NodeRAG's decomposition, with their entities and relations, and the
 types and descriptions of ArchRAG's knowledge graph. Ids come from content, so that an unchanged passage keeps its rows.
@@ -44,7 +44,7 @@ EXTRACTION_OUTPUTS = tuple(Output(name, schema, artifact=name + "/{label}") for 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity as one passage tells of it. name: canonical."""
+    """An entity as one passage describes it. name: canonical."""
 
     name: str
     surface: str
@@ -54,7 +54,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a unit says of two entities. source, target: canonical names; text: the wording, read in that direction."""
+    """A relation stated by a unit. source, target: canonical names; text: its wording, from source to target."""
 
     source: str
     target: str
@@ -65,7 +65,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One thing that a passage says. entities: canonical names, those of the relations' ends among them."""
+    """One statement of a passage. entities: canonical names, including both ends of each relation."""
 
     text: str
     entities: tuple[str, ...]
@@ -74,7 +74,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """All that is extracted from one passage: distinct entities, which hold those of the units, and distinct units."""
+    """The extraction of one passage: distinct entities, including those of the units, and distinct units."""
 
     entities: tuple[Entity, ...] = ()
     units: tuple[Unit, ...] = ()
@@ -90,8 +90,8 @@ class MentionTexts(Texts):
 def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> dict[str, pa.Table]:
     """The tables of some passages' extractions (`EXTRACTION`).
 
-    In the order of the passages; then units by ordinal, their entities and those of a passage by entity id, the
-    relations of a unit by relation id.
+    Rows are in the order of the passages; then units by ordinal, entities by entity id, and the relations of a unit by
+    relation id.
     """
     known: dict[str, str] = {}
 
@@ -118,7 +118,7 @@ def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> 
 def extracted_of(
     part: Part[Any], find: Callable[[MentionTexts], Sequence[Extraction]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
-    """The tables (`EXTRACTION`) of a shard's documents, and how many of these are new or changed.
+    """The tables (`EXTRACTION`) of a shard's documents, and the number of new or changed documents.
 
     find: extracts from each passage of some documents. again: see `unchanged`.
     """
@@ -133,11 +133,11 @@ def extracted_of(
 
 
 def _id(what: str, *parts: str) -> str:
-    """32 hex digits. All parts but the last are ids, so that none runs into the next."""
+    """An id of 32 hex digits. All parts but the last are ids, so that the joined text is unambiguous."""
     return hashlib.sha256("\0".join((what, *parts)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """Rows in the order of the schema's columns."""
+    """The table of some rows, whose values are in the order of the schema's columns."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return conform(pa.table(list(map(pa.array, columns, schema.types)), schema=schema), schema)

@@ -1,7 +1,7 @@
 """A record becomes a document, or a refusal that says why not. A pure function of the record and the settings.
 
-The document does not depend on which record file brought it, nor on that file's order: `source` is what the record
-itself says. Texts stay as they are but for Windows line ends, which become LF.
+The document depends neither on its record file nor on that file's order: `source` comes from the record itself. Texts
+are kept unchanged, except that Windows line ends become LF.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ REASONS: dict[str, str] = {
     "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",
     "unreadable-file": "the file cannot be opened, breaks off, or is over a limit; the rows before are kept",
 }
-"""Why a row or a file is refused: the words of the quarantine table's `reason`."""
+"""The reasons why a row or a file is refused: the values of `reason` in the quarantine table."""
 
 FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
 """The fields of the records that the readers make of text files."""
 
 _MAX_ID_BYTES = 1024
 MAX_DEPTH = 64
-"""How deep metadata may be nested."""
+"""The maximum nesting depth of metadata."""
 MAX_TITLE_BYTES = 4096
-"""Of a title, as UTF-8: it is indexed with each passage of its document."""
-_MAX_INTEGER_BITS = 14_000  # Python writes no more than 4,300 digits
+"""The maximum size of a title in UTF-8: it is indexed with each passage of its document."""
+_MAX_INTEGER_BITS = 14_000  # Python converts at most 4,300 digits
 _DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record as its file holds it. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
+    """One record of a file. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
     None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
     `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata."""
 
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row, or with no line the rest of a file, that makes no document. `detail` is at most 300 characters."""
+    """A refused row or, without a line, the refused rest of a file. `detail` is at most 300 characters."""
 
     line: int | None
     document_id: str | None
@@ -138,7 +138,7 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
-    """A piece of offending content that any table can hold: short, no lone surrogates, no NUL."""
+    """The offending content in a form that any table can store: short, no lone surrogates, no NUL."""
     shown = text[:most].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
     if len(text) <= most and len(shown) <= most:
         return shown
@@ -192,7 +192,7 @@ def _title(value: Any) -> str:
 
 
 def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """The first field that says where the record comes from, and what it says."""
+    """The first source field with a text, and its value; (None, None) if there is none."""
     for field in fields:
         value = record.get(field)
         if isinstance(value, str) and value.strip():
@@ -222,7 +222,7 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
 
 
 def _object(value: Any, field: str) -> dict[str, Any]:
-    """What a metadata field holds; CSV and Parquet may hold the object as JSON text."""
+    """The value of a metadata field as a dict; CSV and Parquet may store the object as JSON text."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else None
@@ -236,8 +236,8 @@ def _object(value: Any, field: str) -> dict[str, Any]:
 
 
 def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Metadata as plain JSON values; raises ValueError for what JSON cannot hold, and for more than `most` values and
-    characters.
+    """Metadata as plain JSON values; raises ValueError for values that JSON cannot represent, and for more than
+    `most` values and characters.
     """
     try:
         value: dict[str, Any] = _Plain(most).value(metadata, 0)

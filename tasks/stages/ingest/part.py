@@ -1,4 +1,4 @@
-"""Stage `ingest`: the documents of a shard, taken out of the spill of the scan and kept as a part."""
+"""Stage `ingest`: the documents of a shard, read from the spill of the scan and stored as a part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["STAGE", "IngestSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(Settings):
-    """Where the documents of a shard lie: the folder of the spill, and what it holds of the shard."""
+    """The location of a shard's documents: the spill folder, and the shard as planned."""
 
     spill: str = worker_arg()
     shard: Shard = worker_arg()

@@ -14,17 +14,17 @@ __all__ = ["example_of", "failed_files", "no_document", "reasons_of", "summary_o
 
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
-"""Reasons that all rows have where the corpus names its fields otherwise than the settings do."""
+"""The reasons that suggest that `corpus.fields` does not name the fields of the corpus."""
 _FAILED = ("reader-failed", "too-slow")
 
 
 def failed_files(refused: pa.Table) -> list[str]:
-    """The files of which a row (schema QUARANTINE) could not be read: it crashed, stalled or filled its reader."""
+    """The files with a row (schema QUARANTINE) that crashed or stalled its reader, or took all of its memory."""
     return _files(refused, pc.is_in(refused["reason"], pa.array(_FAILED)))
 
 
 def unread_files(refused: pa.Table) -> list[str]:
-    """The files that cannot be read to the end, as far as they may hold further documents."""
+    """The files that could not be read to the end and may contain further documents."""
     further = pc.and_(pc.is_in(refused["reason"], pa.array(_FAILED)), pc.is_null(refused["document_id"]))
     return _files(refused, pc.or_(further, pc.equal(refused["reason"], "unreadable-file")))
 
@@ -39,9 +39,9 @@ def reasons_of(refused: pa.Table) -> str:
 
 
 def example_of(refused: pa.Table) -> str:
-    """Where the first row of the most frequent reason is, and the reason; '' where no row was refused.
+    """The place of the first row with the most frequent reason, and the reason; '' if no row was refused.
 
-    Nothing of the row itself: the message goes into the run's record, where `forget` would not find it.
+    The row's content is left out: the message goes into the run's record, where `forget` would not find it.
     """
     found = _ranked(refused)
     if not found:
@@ -54,14 +54,14 @@ def example_of(refused: pa.Table) -> str:
 
 
 def summary_of(refused: pa.Table, further: str = "") -> str:
-    """How many rows were refused and why, with an example; `further` follows the reasons."""
+    """A message with the number of refused rows, the reasons and an example; `further` follows the reasons."""
     rows = counted(refused.num_rows, "row was", "rows were")
     reasons, example = reasons_of(refused), example_of(refused)
     return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"
 
 
 def no_document(refused: pa.Table) -> str:
-    """Why a corpus holds no document at all."""
+    """The message for a corpus without any document."""
     why = summary_of(refused) if refused.num_rows else "its files hold no row"
     return f"the corpus holds no document that can be indexed: {why}"
 

@@ -38,17 +38,17 @@ _TICK = 0.1
 """Seconds between two looks at a process that is scanning."""
 
 _BLOCKED = 20
-"""How many times longer than it may compute a row may block."""
+"""The limit of a row's wall time, as a multiple of its limit of processor time."""
 
 _END = 10.0
-"""Seconds for a process that was killed to end: one that is stuck in the kernel does so later."""
+"""Seconds to wait for a killed process to end; a process stuck in the kernel ends later."""
 
-_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # nothing is multiplied, and threads take time to start
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # no matrix is multiplied, and threads take time to start
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a scan ended early, and at which file and row; file is -1 where it was reading none."""
+    """A scan that ended early: how, and at which file and row; file is -1 if no file was being read."""
 
     file: int
     rows: int
@@ -62,7 +62,7 @@ class ScanProcess:
     def __init__(self) -> None:
         try:
             with tempfile.TemporaryFile() as shared:
-                shared.write(bytes(16))  # written, since a page of a hole that finds no space would end both of us
+                shared.write(bytes(16))  # a page of a hole that finds no space would kill both processes
                 shared.flush()
                 self._start(shared.fileno())
         except OSError as error:
@@ -93,13 +93,13 @@ class ScanProcess:
 
     @property
     def waits(self) -> bool:
-        """Whether the process lives and can take another scan."""
+        """True if the process is alive and can take another scan."""
         return self._process.poll() is None
 
     def scan(
         self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
     ) -> ScanResult | Ended | Exception:
-        """The result of a scan, how it ended early, or an error that is no file's fault."""
+        """Run a scan; returns its result, how it ended early, or an error that no file caused."""
         position = memoryview(self._memory).cast("q")
         position[0] = -1
         watch = _Watch(self._process.pid, settings.max_document_seconds)
@@ -116,7 +116,7 @@ class ScanProcess:
         return Ended(position[0], position[1], answer) if isinstance(answer, str) else answer
 
     def _ending(self, *, at_row: bool) -> str:
-        """How the process ended, with the end of its output where no row explains it."""
+        """A description of how the process ended, with the tail of its output where no row explains it."""
         try:
             how = f"its process {ending(self._process.wait(_END))}"
         except subprocess.TimeoutExpired:
@@ -137,16 +137,16 @@ class ScanProcess:
 
 
 class _Watch:
-    """How long a child has been at one row, in processor time and on the wall."""
+    """The time that a child has spent on its current row: processor time and wall time."""
 
     def __init__(self, pid: int, seconds: float) -> None:
         self._pid, self._seconds = pid, seconds
         self._position = (-1, 0)
         self._since = 0.0
-        self._computed: float | None = None  # processor seconds by then; measured for rows that take a while alone
+        self._computed: float | None = None  # processor seconds at the first look; measured only for slow rows
 
     def overdue(self, file: int, rows: int) -> str:
-        """Why the row takes too long; empty where it does not, or there is none."""
+        """The reason why the row takes too long; empty if it does not, or if no row is being read."""
         now = time.monotonic()
         if file < 0 or self._position != (file, rows):
             self._position, self._since, self._computed = (file, rows), now, None
@@ -193,7 +193,7 @@ def give_back(process: ScanProcess) -> None:
 
 
 def take() -> ScanProcess:
-    """A process for a scan: one that waits, or a new one."""
+    """A process for a scan: a waiting one, or a new one."""
     while True:
         try:
             process = _idle.pop()

@@ -61,7 +61,7 @@ def _scanned(
 
 @contextlib.contextmanager
 def _ending_with(connection: Connection) -> Iterator[None]:
-    """Have the kernel end this process when the other end is closed, also where C code holds the interpreter.
+    """Have the kernel end this process when the other end is closed, even while C code holds the interpreter.
 
     Nothing is sent to the socket meanwhile, so that the only event is its end: SIGIO, which kills by default.
     """
@@ -70,7 +70,7 @@ def _ending_with(connection: Connection) -> Iterator[None]:
     flags = fcntl.fcntl(connection.fileno(), fcntl.F_GETFL)
     fcntl.fcntl(connection.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
     if connection.poll():
-        os._exit(0)  # it was closed before
+        os._exit(0)  # already closed
     try:
         yield
     finally:
@@ -78,9 +78,9 @@ def _ending_with(connection: Connection) -> Iterator[None]:
 
 
 def _main() -> None:
-    with contextlib.suppress(OSError):  # where the machine's memory runs out, this process goes, and no other
+    with contextlib.suppress(OSError):  # if the machine runs out of memory, the kernel kills this process first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no dump of a crash
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no core dump
     connection, shared = map(int, sys.argv[1:])
     serve(Connection(connection), memoryview(mmap.mmap(shared, 16)).cast("q"))
 

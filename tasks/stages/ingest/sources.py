@@ -1,7 +1,7 @@
-"""The files of a corpus: paths, folders and globs expanded to a sorted list of what can be read.
+"""The files of a corpus: paths, folders and globs expanded to a sorted list of readable files.
 
-The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
-below a folder are passed over, and so are indexmill's own stores; links to folders are not followed, so that a walk
+The list does not depend on the order in which the paths are given. Hidden files and folders below a folder are
+skipped, and so are indexmill's own stores; links to folders are not followed, so that a walk
 ends. Whether a file belongs to the corpus is checked again when it is opened: since it was listed, a link to somewhere
 outside, or a pipe, may have taken its place.
 """
@@ -69,7 +69,7 @@ _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
-_SWELLS = 6  # times that compressed records are longer, about
+_SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _KNOWN = f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
 
@@ -84,14 +84,14 @@ class SourceFile:
     kind: Kind
     compression: Compression | None
     size: int  # bytes
-    within: tuple[str, ...] = ()  # real paths, in one of which the file has to lie; none: it may lie anywhere
+    within: tuple[str, ...] = ()  # real paths, one of which must contain the file; empty: the file may be anywhere
 
 
 class NoCorpusFile(OSError):
-    """Something with the name of a corpus file is not one. reason: one of documents.REASONS."""
+    """A path with the name of a corpus file is not a corpus file. reason: one of documents.REASONS."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)  # from which unpickling makes it again
+        super().__init__(reason, detail)  # the arguments for unpickling
         self.reason, self.detail = reason, detail
 
     def __str__(self) -> str:
@@ -100,14 +100,14 @@ class NoCorpusFile(OSError):
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """What lies under the paths of a corpus."""
+    """The files under the paths of a corpus."""
 
     files: tuple[SourceFile, ...]  # sorted by name
-    empty: tuple[str, ...]  # paths, as given, under which no file of the corpus lies
+    empty: tuple[str, ...]  # paths, as given, without a corpus file
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
-    """The corpus files, and the paths that hold none.
+    """The corpus files, and the paths without any.
 
     Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
     named itself, and, unless `allow_none`, a corpus without a file: all of them would otherwise read as the deletion of
@@ -145,9 +145,9 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
 
 def open_source(file: SourceFile) -> io.BufferedReader:
-    """The bytes of a file. Raises OSError, and NoCorpusFile for a link that leaves the corpus and for what is no file.
+    """Open a file for reading. Raises OSError, and NoCorpusFile for a link that leaves the corpus or a path not a file.
 
-    What is opened is checked, not what was listed; a pipe, a device or a socket cannot make this wait.
+    The check is of the opened file, not of the listed path; a pipe, a device or a socket cannot block it.
     """
     path, flags = file.path, 0
     if file.within:
@@ -166,7 +166,7 @@ def open_source(file: SourceFile) -> io.BufferedReader:
 def batches(
     files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
 ) -> Iterator[tuple[SourceFile, ...]]:
-    """The files in groups worth a task each, in order: the small files of a folder share one."""
+    """The files in order, in groups large enough for a task each: small files share a group."""
     group: list[SourceFile] = []
     size = 0
     for file in files:
@@ -180,7 +180,7 @@ def batches(
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """Whether one process reads all of the files in a few seconds; HTML takes longer."""
+    """True if one process can read all files in a few seconds; HTML takes longer."""
     sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
     return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
 
@@ -188,7 +188,7 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
 def digest_of_files(files: Sequence[SourceFile]) -> str | None:
     """SHA-256 of the names and bytes of some files; None where one cannot be read, or reading them all takes long.
 
-    It tells only whether anything may have changed: which documents the files hold is for `spill.scan` to say.
+    It shows only that something may have changed; `spill.scan` determines the documents.
     """
     if not is_quick(files):
         return None
@@ -234,7 +234,7 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
         stores: dict[str, bool] = {}
         for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
             if Path(match).is_dir():
-                if "**" not in path:  # which lists the files below by itself
+                if "**" not in path:  # the walk of the folder lists these files
                     yield from _walk(match, root, settings)
             elif _chosen(_below(match, root), settings) and not _in_store(match, root, stores):
                 yield match, root
@@ -247,7 +247,7 @@ def _absolute(given: str) -> str:
 
 
 def _root(path: str) -> str:
-    """The corpus folder of an absolute path: itself, if it is there, and of a glob what is before the wildcards."""
+    """The corpus folder of an absolute path: itself if it exists; for a glob, the part before the wildcards."""
     if Path(path).exists():
         return path
     return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
@@ -269,7 +269,7 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
 
 
 def _in_store(path: str, root: str, known: dict[str, bool]) -> bool:
-    """Whether a file lies in a store below a folder, or in one that is the folder; `known` are the answers so far."""
+    """True if a file lies in a store that is the folder `root` or below it; `known` caches the answers by folder."""
     parent = str(Path(path).parent)
     if parent not in known:
         within = parent != root and len(parent) > len(root) and _in_store(parent, root, known)
@@ -278,7 +278,7 @@ def _in_store(path: str, root: str, known: dict[str, bool]) -> bool:
 
 
 def _is_store(folder: Path) -> bool:
-    """Whether a folder is a store of indexes, also a new one that holds no blob yet."""
+    """True if a folder is a store of indexes, even a new one without blobs."""
     path = folder / STORE_FILE
     if not path.is_file():
         return False
@@ -314,7 +314,7 @@ def _source_file(path: str, root: str, within: tuple[str, ...]) -> SourceFile | 
         return None
     try:
         size = Path(path).stat().st_size
-    except OSError:  # a link to nowhere, a folder without permission: the reader will say what is wrong
+    except OSError:  # a broken link or a folder without permission: the reader reports it
         size = 0
     below = _below(path, root)
     name = unicodedata.normalize("NFC", below)
@@ -345,5 +345,5 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _printable(path: str) -> str:
-    """The path as text: bytes of a file name that are not UTF-8 as escapes."""
+    """The path as text, with escapes for bytes that are not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -72,7 +72,7 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("line", pa.int64()),
 ]
 INDEX = pa.schema(_INDEX_FIELDS)
-"""What `scan` keeps of a document beside the document itself."""
+"""The row that `scan` stores for a document beside the document itself."""
 
 _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("document_id", pa.string(), nullable=False),
@@ -83,7 +83,7 @@ _WINNERS_FIELDS: list[pa.Field[Any]] = [
 ]
 _WINNERS = pa.schema(_WINNERS_FIELDS)
 _PLACED = pa.schema([*_WINNERS_FIELDS, *_INDEX_FIELDS[-2:]])
-"""A row with its file and line in the corpus, which a refusal names and no part holds."""
+"""A row with its file and line in the corpus, which refusals name and no part stores."""
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
@@ -94,7 +94,7 @@ _PIECE_BITS = 4  # of the id hash
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a scan left in the spill folder: small, so that it travels from a worker."""
+    """A summary of a scan's files in the spill folder, small enough to be sent from a worker."""
 
     name: str
     files: tuple[str, ...]
@@ -119,7 +119,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """All shards of a corpus, sorted by label, and what became of the rows."""
+    """All shards of a corpus, sorted by label, and counts of its rows."""
 
     shards: tuple[Shard, ...]
     fingerprint: str  # digest_of_documents of the whole corpus
@@ -129,15 +129,15 @@ class ShardPlan:
     refused: dict[str, int]  # by reason, duplicate-id included
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
-    forgotten: int = 0  # documents that were left out because they are to be forgotten
+    forgotten: int = 0  # documents left out because they must be forgotten
     front_matter_left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where reading a file has to end, before a row that cannot be read, and why."""
+    """The point where reading a file must end, before an unreadable row, and the reason."""
 
-    rows: int  # that are read before it, refused ones among them
+    rows: int  # read before that point, including refused ones
     reason: str
     detail: str
 
@@ -152,11 +152,11 @@ def scan(
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
-    cuts: by the number of their file. position: is kept at the number of the file that is being read, and of its rows
-    that are dealt with; at -1 where the next error is no file's.
+    cuts: by the number of the file. position: updated with the number of the current file, and of its rows processed
+    so far; -1 while errors are not caused by a file.
 
-    Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
-    file that cannot be read is a row of the quarantine.
+    Takes about 50 MB of memory plus the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a file
+    that cannot be read becomes a row of the quarantine.
     """
     name = _name_of(files)
     folder = Path(spill_folder)
@@ -202,7 +202,7 @@ def scan(
 
 
 def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:
-    """Remove what a scan of some files left that was killed."""
+    """Remove the partial files of a killed scan."""
     for file in Path(spill_folder).glob(f"{_name_of(files)}.*.partial"):
         file.unlink(missing_ok=True)
 
@@ -217,8 +217,8 @@ def plan(
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
 
-    `poison` has the reason and the detail for which rows are refused, by content hash: the plan is that of the corpus
-    without them. forgotten: the id hashes of documents that are left out, as if no row had their id. Raises
+    poison: the reason and the detail of a refusal, by content hash; the corpus is planned without these rows.
+    forgotten: the id hashes of documents to leave out, as if no row had their id. Raises
     DiskFull and StoreNotWritable as `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
@@ -281,7 +281,7 @@ def plan(
 def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table:
     """The documents of a shard: schemas.tables.DOCUMENTS, sorted by id, as Unicode code points.
 
-    Raises StoreError when the spill is not the one that the shard was planned from.
+    Raises StoreError if the shard was not planned from this spill.
     """
     folder = Path(spill_folder)
     try:
@@ -303,7 +303,7 @@ def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
 
 
 def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
-    """Remove the documents that no shard from this one on takes, as far as whole files hold nothing else."""
+    """Remove the spill files whose documents all belong to shards before this one."""
     first = int((shard.label[1:] + "0" * _PIECE_BITS)[:_PIECE_BITS], 2)
     for piece in range(first):
         for file in Path(spill_folder).glob(_documents_file("*", piece)):
@@ -321,10 +321,10 @@ def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> p
 
 
 def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
-    """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id): what a set of documents is.
+    """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id), for a set of documents.
 
     A pair is the length of the id's UTF-8 as 8 bytes little-endian, the id, and the 32 bytes of the hash. In this order
-    the pairs of a corpus are those of its shards one after the other.
+    the pairs of a corpus are the concatenated pairs of its shards.
     """
     pairs = sorted(zip(document_ids, content_hashes, strict=True), key=lambda pair: id_hash(pair[0]))
     return hashlib.sha256(_pairs([name for name, _ in pairs], [bytes.fromhex(hash_) for _, hash_ in pairs])).hexdigest()
@@ -338,7 +338,7 @@ def _name_of(files: Sequence[SourceFile]) -> str:
 def _read(
     file: SourceFile, settings: CorpusSettings, cut: Cut | None, position: list[int] | memoryview[int]
 ) -> Iterator[Row | Refusal]:
-    """The rows of a file up to its cut. The position moves on when whoever takes them comes back for the next."""
+    """The rows of a file up to its cut. The position advances when the consumer asks for the next row."""
     line = None
     for number, row in enumerate(islice(read(file, settings), cut.rows if cut else None), 1):
         line = row.line
@@ -373,9 +373,9 @@ def _read_rows(winners: pa.RecordBatch, folder: Path) -> pa.Table:
 
 
 class _SpillWriter:
-    """Documents on their way to the spill, some megabytes at a time, each time in the order of their id hashes.
+    """Buffers documents and writes them to the spill in batches of some megabytes, each sorted by id hash.
 
-    `documents` opens the file of a piece of the hashes.
+    documents: opens the file of a piece of the hashes.
     """
 
     def __init__(
@@ -417,13 +417,13 @@ class _SpillWriter:
 
 
 class _ScannedRows:
-    """The rows of all scans under one number each: scan after scan, batch after batch, row after row."""
+    """The rows of all scans, numbered consecutively by scan, batch and row."""
 
     def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
         self._files = files
         self._batches = [(scan, batch) for scan, file in enumerate(files) for batch in range(file.num_record_batches)]
         sizes: list[int] = []
-        self._spilled: list[tuple[int, int]] = []  # of each batch the piece of its documents, and its number there
+        self._spilled: list[tuple[int, int]] = []  # of each batch: its piece, and its number there
         in_piece: Counter[tuple[int, int]] = Counter()
         for scan, batch in self._batches:
             hashes = files[scan].get_batch(batch).column("id_hash")
@@ -460,7 +460,7 @@ class _ScannedRows:
         return np.concatenate(found)
 
     def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
-        """The _PLACED of some rows, in their order."""
+        """The table (schema _PLACED) of some rows, in their order."""
         pieces: list[pa.Table] = []
         taken: list[NDArray[np.int64]] = []
         for number, at, within in self._by_batch(rows):
@@ -476,7 +476,7 @@ class _ScannedRows:
         return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(taken))))
 
     def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """(batch, positions in `rows`, rows of the batch) for each batch of all that some of the rows lie in."""
+        """Yield (batch, positions in `rows`, rows of the batch) for each batch that contains some of the rows."""
         batches = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(batches, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
@@ -488,8 +488,8 @@ class _ScannedRows:
 def _winners(
     hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(winners, losers, keepers): of each id the first row with the smallest content, in the order of the id hashes;
-    the rows with another content; and for each of those the winner.
+    """Return (winners, losers, keepers): for each id the first row with the smallest content hash, in the order of the
+    id hashes; the rows with another content; and the winner of each loser.
     """
     same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
     step = 1 << 20
@@ -517,7 +517,7 @@ def _winners(
 
 
 def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """For each row the number of the forgotten id that it has, -1 for none."""
+    """The index of each row's id among the sorted forgotten ids, -1 for ids that are not forgotten."""
     wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
     rows = hashes.reshape(-1).view("S32")
     at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
@@ -574,7 +574,7 @@ def _values(table: pa.Table | pa.RecordBatch, name: str) -> list[Any]:
 
 
 def _bytes(column: pa.Array[Any]) -> NDArray[np.uint8]:
-    """The (n, 32) uint8 of a column of hashes, without a copy."""
+    """A column of hashes as an (n, 32) uint8 array, without a copy."""
     data: NDArray[np.uint8] = np.frombuffer(memoryview(column.buffers()[1] or b""), dtype=np.uint8)
     return data[32 * column.offset : 32 * (column.offset + len(column))].reshape(-1, 32)
 
@@ -596,7 +596,7 @@ def _mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """A writer whose file appears under its name when it is whole; nothing of it is left after an error."""
+    """A writer whose file gets its name once complete; after an error nothing of it remains."""
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")

@@ -22,13 +22,13 @@ from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
 __all__ = ["scan"]
 
 _ATTEMPTS = 3
-"""How often a scan of the same files may end without a file at fault."""
+"""The number of attempts to scan the same files when a scan ends early."""
 
 
 def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
-    """As `spill.scan`, in a child process; a file that fails there is refused from the row on that is at fault.
+    """Run `spill.scan` in a child process; a file that fails there is refused from the row at fault on.
 
-    Raises what `spill.scan` does, WorkerDied where the child dies and no file is at fault, and StoppedError where the
+    Raises the errors of `spill.scan`, WorkerDied if the child dies and no file is at fault, and StoppedError if the
     executor of this call is told to stop.
     """
     folder = Path(spill_folder).absolute()
@@ -49,7 +49,7 @@ def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: st
 def _files_at_fault(
     files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, ended: Ended | ScanResult
 ) -> dict[int, Cut]:
-    """Where to cut the files of a scan that cannot be read, by number. What is read to find them is not kept."""
+    """The cuts of a scan's unreadable files, by file number. The output of the trial scans is discarded."""
     found: dict[int, Cut] = {}
     done = 0
     with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
@@ -67,7 +67,7 @@ def _files_at_fault(
 def _scan(
     process: ScanProcess, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
 ) -> ScanResult | Ended:
-    """One scan by a process, which is kept if it finishes."""
+    """Run one scan in a process, and keep the process if the scan finishes."""
     try:
         answer = process.scan(files, settings, folder, cuts)
     except BaseException:

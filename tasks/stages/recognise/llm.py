@@ -1,7 +1,7 @@
 """Stage `recognise` with a language model (ZoomRAG, figure 6): the answers come through the ledger.
 
-A document one of whose prompts is refused has the mentions that the rules find. The part is incomplete then, and the
-document is among its stand-ins: the next build asks again for what was not refused for good.
+If one of a document's prompts is refused, the document gets the mentions that the rules find. The part is then
+incomplete and lists the document among its stand-ins: the next build asks again, unless the refusal is permanent.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _EMPTY = 4  # tokens of an answer without entities
 
 @dataclass(frozen=True, kw_only=True)
 class AskingSettings(RecogniseSettings):
-    """The recogniser asks; asking: how."""
+    """Settings of a recogniser that asks a model. asking: how to call it."""
 
     recogniser: LlmRecogniser = worker_arg()
     asking: Asking = worker_arg()
 
 
 class MentionResult(NamedTuple):
-    """The mentions of some documents, the ids of those for which the rules stand in, and what was counted."""
+    """The mentions of some documents, the ids of the documents for which the rules stand in, and the counts."""
 
     mentions: list[list[Mention]]
     by_rules: list[str]
@@ -56,7 +56,7 @@ class MentionResult(NamedTuple):
 
 
 def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list[tuple[Piece, Request]]]:
-    """What to ask about each document (schema DOCUMENTS). The answer is about the document, wherever passages end."""
+    """The questions about each document (schema DOCUMENTS). They do not depend on where passages end."""
     for document_id, title, text in _rows(documents):
         pieces = recogniser.requests(title, text)
         yield [(piece, dataclasses.replace(request, about=(document_id,))) for piece, request in pieces]
@@ -65,7 +65,7 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 def find_mentions(
     documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> MentionResult:
-    """The mentions of some documents, from the answers to one request for each piece of theirs."""
+    """The mentions of some documents, from the answers to one request per piece of a document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
     asked = ask_all(requests) if requests else AskResult([], Counter())
@@ -115,10 +115,9 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
 
 
 def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
-    """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
+    """The number of calls to the model, and bounds of the tokens; reads only the ledger.
 
-    Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
-    estimated.
+    For a document without answers, the names that the rules find stand in, so that later stages can be estimated.
     """
     recogniser = part.settings.recogniser
     by_rules: list[str] = []
@@ -128,7 +127,7 @@ def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
         told = find_mentions(documents, recogniser, look_up)
         by_rules.extend(told.by_rules)
         placed = place_mentions(documents, passages, sentences, told.mentions)
-        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # for dates and numbers no model is asked
+        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # models are not asked for dates and numbers
         return placed.filter(pc.invert(unasked)) if look_up.unknown else placed
 
     mentions, made = mentions_of(part, find, again=BY_RULES)
@@ -142,7 +141,7 @@ def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
-    """Between one call for each request and two, the second to repair the answer of the first."""
+    """The bounds of the use: one or two calls per request, the second to repair the first answer."""
     low = high = most = 0
     for request in requests:
         size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))

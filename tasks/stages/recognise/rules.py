@@ -1,10 +1,10 @@
 """Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
 
-A recogniser reads a whole document, so that what it finds does not depend on where passages are cut; each mention is
-then placed in the sentence in which it starts. Of a document in Markdown or HTML it reads what a reader sees; the
-surfaces are as they are read, the offsets those of the passage as it is. A mention in the title belongs to every
-passage of the document. What the text is about (kind `subject`, an empty span) is placed in the sentence from which on
-it is, and again in the first sentence of every further passage.
+A recogniser reads a whole document, so that the mentions do not depend on where passages are cut; each mention is then
+placed in the sentence in which it starts. Of a document in Markdown or HTML the recogniser reads the plain text:
+surfaces come from the plain text, offsets refer to the original passage. A mention in the title belongs to every
+passage of the document. A subject of the text (kind `subject`, an empty span) is placed in the first sentence about it,
+and again in the first sentence of every further passage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
 __all__ = ["STAGE", "RecogniseSettings", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
 
-_FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
+_FAR = 1 << 32  # larger than any offset in a document: separates documents in one sorted key
 
 
 def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, recogniser: Recogniser) -> pa.Table:
@@ -42,10 +42,10 @@ def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, reco
 def place_mentions(
     documents: pa.Table, passages: pa.Table, sentences: pa.Table, found: Sequence[Sequence[Mention]]
 ) -> pa.Table:
-    """Put document-level mentions into sentences: `found[i]` are the mentions of document i.
+    """Place document-level mentions in sentences: `found[i]` are the mentions of document i.
 
-    A mention that a passage's end cuts is dropped there; with overlapping passages it may stand in two. Subjects are
-    added; a title that says nothing of what its text is about is a name like any other (kind `part`).
+    A mention cut by a passage's end is dropped there; with overlapping passages it may be in two. Subjects are added; a
+    title that does not name the subject of its text is an ordinary name (kind `part`).
     """
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
     about = [subjects_of(*document) for document in zip(titles, texts, found, strict=True)]
@@ -101,7 +101,7 @@ def place_mentions(
 def _mentions(
     titles: Sequence[str], texts: Sequence[str], found: Sequence[Sequence[Mention]], titled: Sequence[bool]
 ) -> pl.DataFrame:
-    """The mentions that have a name, in the order of the documents. titled: whose title says what the text is about."""
+    """The mentions that have a name, in the order of the documents. titled: if a title names its text's subject."""
     rows: list[tuple[Any, ...]] = []
     for document, (title, body, mentions) in enumerate(zip(titles, texts, found, strict=True)):
         for one in mentions:
@@ -119,12 +119,12 @@ def _mentions(
 def _in_force(
     subjects: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64], passages: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The sentences in which a subject begins to hold, or holds at the start of a passage, and the subject of each.
+    """The sentences in which a subject begins or which start a passage within its range, and the subject of each.
 
-    subjects: where each is first said, ascending. starts, ends, passages: of sentences. Both with the document before
-    the offset in it.
+    subjects: the key of each subject's first place, ascending. starts, ends, passages: of the sentences. A key is
+    document * _FAR + offset.
     """
-    current = np.searchsorted(subjects, ends) - 1  # one that is said within the sentence is its own
+    current = np.searchsorted(subjects, ends) - 1  # a subject named within the sentence applies to it
     known = current >= 0
     known[known] = subjects[current[known]] // _FAR == starts[known] // _FAR
     current[~known] = -1
@@ -137,7 +137,7 @@ def _in_force(
 def _within(
     keys: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The i and the row of every one of the sorted keys that is in [low_i, high_i)."""
+    """The pairs (i, row) for which the sorted key of that row is in [low_i, high_i), as two arrays."""
     first = np.searchsorted(keys, low)
     lengths = np.searchsorted(keys, high) - first
     owner = np.repeat(np.arange(len(first)), lengths)
@@ -153,9 +153,9 @@ def recogniser_of(name: str) -> Recogniser:
 def mentions_of(
     part: Part[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
 ) -> tuple[pa.Table, int]:
-    """The mentions of a shard's documents, and how many of these are new or changed.
+    """The mentions of a shard's documents, and the number of new or changed documents.
 
-    find: makes mentions of the tables of some documents, their passages and their sentences. again: see `unchanged`.
+    find: makes the table of mentions from tables of documents, passages and sentences. again: see `unchanged`.
     """
 
     def make(texts: Texts, plain: Plain) -> dict[str, pa.Table]:
@@ -168,7 +168,7 @@ def mentions_of(
 
 @dataclass(frozen=True, kw_only=True)
 class RecogniseSettings(Settings):
-    """What determines the mentions, and the recogniser's name or path, or, where a model is asked, itself."""
+    """The fingerprint of the mentions, and the recogniser: its name or path, or the object if it asks a model."""
 
     fingerprint: str
     recogniser: Any = worker_arg()

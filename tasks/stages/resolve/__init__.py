@@ -1,1 +1,1 @@
-"""From mentions to one table of entities, and what is said of each."""
+"""From mentions to one table of entities, and their descriptions."""

@@ -1,4 +1,4 @@
-"""An entity shard's pieces joined to descriptions; where they are too many, those that are to be summarised.
+"""An entity shard's pieces joined to descriptions; pieces that are too many are selected for summarising.
 
 Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` summarises.
 """
@@ -21,19 +21,19 @@ from tasks.stages.write.summarise import plain
 __all__ = ["DescribedRows", "Many", "capped", "entities_of", "entity_text", "joined", "relations_of"]
 
 _MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
-"""Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
+"""Types given by extraction without a model that describe only the mention, not the entity."""
 
 _BETWEEN = " -> "
 
 
 def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002 - the column's name
-    """The text of an entity: what is embedded, and shown to whoever summarises it. A surface is never empty."""
+    """The text of an entity that is embedded and summarised. A surface is never empty."""
     head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
     return f"{head}: {description}" if description else head
 
 
 def joined(pieces: Sequence[str], tokens: int) -> str:
-    """Pieces one after the other, as many of the first as have about so many tokens; none that stands in another."""
+    """The first pieces, joined, up to about so many tokens; without pieces contained in others."""
     room = tokens
     chosen: list[str] = []
     for piece in pieces:
@@ -47,9 +47,9 @@ def joined(pieces: Sequence[str], tokens: int) -> str:
 
 
 def capped(pieces: Sequence[str], tokens: int) -> list[int]:
-    """The rows of the pieces that are read where there are many: those with the least hashes, of about so many tokens.
+    """The rows of the pieces to summarise: those with the smallest hashes, up to about so many tokens.
 
-    So a piece that comes or goes seldom changes which of the others are read (ours).
+    So a new or removed piece seldom changes the choice of the others (ours).
     """
     chosen: list[int] = []
     for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):
@@ -62,10 +62,10 @@ def capped(pieces: Sequence[str], tokens: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Many:
-    """Pieces that are too many to be joined, and have to be summarised.
+    """Pieces that are too many to be joined and must be summarised.
 
-    row: of the table that the text is for. all: every piece, in the order in which they would be joined. texts: the
-    pieces that are read. about: the passages of these. made_of: the digest of all that the text is made from.
+    row: the row of the table that gets the text. all: every piece, in the order of joining. texts: the chosen pieces.
+    about: the passages of these and of the names. made_of: the digest of everything that determines the text.
     """
 
     row: int
@@ -78,7 +78,7 @@ class Many:
 
 @dataclass
 class DescribedRows:
-    """The rows of a table, with the descriptions that are joined, and the pieces of the others."""
+    """The rows of a table, with joined descriptions, or the pieces that must be summarised."""
 
     rows: pl.DataFrame
     texts: list[str]
@@ -87,9 +87,10 @@ class DescribedRows:
 
     @classmethod
     def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> DescribedRows:
-        """rows: with the columns `named`, `texts`, `passage_ids` and `named_by`.
+        """Join the pieces of each row, or collect them for summarising.
 
-        These are the pieces of each row, a passage of each piece, and the passages that names are written as in.
+        rows: with the columns `named`, `texts` (the pieces), `passage_ids` (a passage of each piece) and `named_by`
+        (the passages that the names are taken from).
         """
         setting = settings["description"]
         by = {"description": dict(setting), "describer": settings["describer"]}
@@ -123,7 +124,7 @@ def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
 
 
 def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
-    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording stands between its two ends."""
+    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording gets its two ends around it."""
     part, pair = partial(_part, pl.DataFrame(pl.from_arrow(table))), ["source", "target"]
     kinds = _by_frequency(part("kind"), pair, "relations").select(*pair, kind=pl.col("texts").list.first())
     ends = (
@@ -154,7 +155,7 @@ def _part(pieces: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _by_frequency(pieces: pl.DataFrame, owner: list[str], count: str) -> pl.DataFrame:
-    """The `texts` of each owner, the most frequent first, of equals the smallest; `passage_ids`: a passage of each."""
+    """The `texts` of each owner, by descending frequency, then ascending; `passage_ids`: a passage of each text."""
     return (
         pieces.sort(*owner, count, "text", descending=[*(False for _ in owner), True, False])
         .group_by(owner, maintain_order=True)

@@ -1,9 +1,9 @@
-"""Stage `describe`: what the passages say of an entity, and of two that are related, put together into one text.
+"""Stage `describe`: one text for each entity and each related pair, from what the passages say of them.
 
 ArchRAG, section 3.1.1: entities and relations that appear repeatedly are "consolidated by the LLM to generate a
-complete description". Few pieces are joined (ours): they say all there is, and nobody is asked. Of more, the model of
-`llm` makes one text, or, where there is none, their central sentences do. A part is made of the pieces of one entity
-shard; what an earlier part made of the same pieces is copied.
+complete description". A few pieces are simply joined (ours): nothing is lost, and no model is asked. More are
+summarised by the model of `llm` or, without one, by their central sentences. A part is made from the pieces of one
+entity shard; texts that an earlier part made from the same pieces are copied.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["STAGE", "DescribeSettings", "drive", "entity_text", "estimate"]
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeSettings(EncoderSettings, WriterSettings):
-    """How pieces become descriptions.
+    """Settings of the descriptions.
 
-    description: the settings of that name. describer: what determines the texts. names: whether names get vectors, too.
+    description: the settings of that name. describer: the fingerprint of the writer. names: True to embed names, too.
     """
 
     description: Mapping[str, Any]
@@ -45,24 +45,24 @@ class DescribeSettings(EncoderSettings, WriterSettings):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What determines the texts."""
+        """The fingerprint of the writer."""
         return self.describer
 
     @property
     def tokens(self) -> int:
-        """Of a description, about."""
+        """The approximate number of tokens of a description."""
         return int(self.description["tokens"])
 
 
 class _Known:
-    """What earlier parts hold: texts by what they are made of, token counts by digest, vectors by text."""
+    """The reusable rows of earlier parts: texts by `made_of`, token counts by digest, vectors by text."""
 
     def __init__(self, part: Part[Any]) -> None:
         self.texts: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         for table in part.reusable_tables(CONSOLIDATED):
             held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
-            self.texts = held | self.texts  # the first that has one
+            self.texts = held | self.texts  # the first table wins
         for table in part.reusable_tables(DESCRIBED, "digest", "tokens"):
             self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
@@ -70,7 +70,7 @@ class _Known:
 
 @dataclass
 class _Shard:
-    """What a part is made of, as far as it is known without asking anybody."""
+    """The inputs of a part and the reusable texts: all that is known before a model is asked."""
 
     entities: DescribedRows
     relations: DescribedRows
@@ -86,18 +86,18 @@ class _Shard:
         )
 
     def all(self) -> Iterator[tuple[DescribedRows, Many]]:
-        """The pieces that are too many, each with the rows that they belong to."""
+        """The pieces to summarise, each with the rows that they belong to."""
         for told in (self.entities, self.relations):
             for one in told.many:
                 yield told, one
 
     def missing(self) -> list[Many]:
-        """Those of which no earlier part holds the text; of equal ones the first."""
+        """The pieces without a text in an earlier part, the first of equal ones."""
         found = {one.made_of: one for _, one in reversed([*self.all()]) if one.made_of not in self.known.texts}
         return [one for _, one in self.all() if found.pop(one.made_of, None) is not None]
 
     def fill(self, made: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
-        """Put the texts in their rows, made ones with whether they are stand-ins; returns those worth keeping."""
+        """Put new and known texts in their rows; returns all but stand-ins. made: (text, stand-in) by `made_of`."""
         kept: dict[str, str] = {}
         for told, one in self.all():
             text, stand_in = made.get(one.made_of) or (self.known.texts[one.made_of], False)
@@ -108,7 +108,7 @@ class _Shard:
 
 
 def drive(run: Run) -> None:
-    """Put together what passages say of entities and of related pairs."""
+    """Make the descriptions of entities and of related pairs."""
     setting = run.configuration.resolve
     writer = run.writer(WRITER)
     settings = DescribeSettings(
@@ -201,12 +201,12 @@ def _writer(settings: DescribeSettings) -> DescriptionWriter:
 
 
 def _requests(part: Part[DescribeSettings]) -> list[Request]:
-    """What the part will ask a model for: the descriptions that no earlier part holds."""
+    """The requests of the part, for the descriptions that no earlier part holds."""
     return _writer(part.settings).requests(_Shard.of(part).missing())
 
 
 def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
-    """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
+    """The vectors to compute, and the requests without an answer in the ledger, from the pieces, which are known."""
     settings = part.settings
     shard = _Shard.of(part)
     missing = shard.missing()

@@ -1,4 +1,4 @@
-"""One description in the place of many pieces: what a language model is asked for it, and what stands in for one."""
+"""One description in the place of many pieces: the question to a language model, and the fallback without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks.stages.write.text_writer import TextWriter
 __all__ = ["WRITER", "DescriptionWriter"]
 
 _VERSION = 1
-"""Of what is made of an answer: raise it whenever that changes."""
+"""The version of the parsing of answers: raise it whenever the result changes."""
 
 
 def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
@@ -36,11 +36,11 @@ class DescriptionWriter(TextWriter[Many, str]):
         return item.made_of
 
     def content(self, item: Many) -> list[str]:
-        """The name, then the pieces that are read."""
+        """The name, then the chosen pieces."""
         return [item.named, *item.texts]
 
     def about(self, item: Many) -> Sequence[str]:
-        """The passages that tell of it."""
+        """The passages of the item's pieces and names."""
         return item.about
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
@@ -48,5 +48,5 @@ class DescriptionWriter(TextWriter[Many, str]):
         return plain(str(answer["description"]), 2 * self.tokens) or None
 
     def fallback(self, item: Many) -> str:
-        """The central sentences of the pieces without a model; the first pieces where its answer is of no use."""
+        """The central sentences of the pieces without a model; the first pieces if the model's answer is unusable."""
         return self.extractive.summary(item.texts) if self.prompt is None else joined(item.all, self.tokens)

@@ -1,4 +1,4 @@
-"""Which sentences and passages mention which entities, by rows of the whole corpus: the edges of graphs."""
+"""The links from sentences and passages to the entities they mention, by rows of the whole corpus: edges of graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.retrieve.matrices import Matrices, Sparse, both_ways
+from indexmill.retrieve.matrices import Matrices, Sparse, both_ways, distinct
 from indexmill.text.names import NameIndex
 from tasks.core.stage import Part
 from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
@@ -20,7 +20,7 @@ __all__ = ["Mentioned", "mentioned"]
 Integers = NDArray[np.integer]
 
 TITLE_OCCURRENCES = 8
-"""What a mention in the title, or of a subject, counts among the occurrences in a passage (LinearRAG, eq. 7)."""
+"""The number of occurrences that a mention in the title, or of a subject, counts as (LinearRAG, eq. 7)."""
 
 _FLAGS = ("title", "subject")
 _ROWS = ("passage", "sentence", "entity", "sentence_passage", "passage_document")
@@ -28,11 +28,11 @@ _ROWS = ("passage", "sentence", "entity", "sentence_passage", "passage_document"
 
 @dataclass(frozen=True)
 class Mentioned:
-    """The mentions of the graph as columns, by rows of the whole corpus: not those of the kinds outside it.
+    """The mentions of the graph as columns, by rows of the whole corpus, without the kinds outside the graph.
 
-    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, whether it is the document's
-    title, and whether it is a subject, of the sentences from its own on: of each mention. sentence_passage: the
-    passage of each sentence. passage_document: some number of each passage's document.
+    entity_keys: the start of each entity id. One value per mention: passage; sentence (-1: the title); entity; title,
+    True for the document's title; subject, True for the subject of the sentences from its own on. sentence_passage: the
+    passage of each sentence. passage_document: a number that identifies each passage's document.
     """
 
     entity_keys: NDArray[np.uint64]
@@ -52,14 +52,14 @@ class Mentioned:
         contents, contained_in = both_ways(self.passage, self.entity, occurrences, passages, entities)
         strengths = np.bincount(self.entity, weights=occurrences, minlength=entities).astype(np.int64)
         _, of_passage = np.unique(self.passage_document, return_inverse=True)
-        pairs = np.unique(self.entity.astype(np.int64) * max(passages, 1) + of_passage[self.passage])
+        pairs = distinct(self.entity.astype(np.int64) * max(passages, 1) + of_passage[self.passage])
         documents = np.bincount(pairs // max(passages, 1), minlength=entities).astype(np.int64)
         return Matrices(mentions, mentioned_in, contents, contained_in, strengths, documents)
 
     def sentences(self) -> tuple[Sparse, Sparse]:
         """Sentences by entities, and its transpose.
 
-        The title's entity is mentioned in every sentence of the passage, a subject's from its sentence to the next
+        The title's entity counts as mentioned in every sentence of the passage, a subject from its sentence to the next
         subject.
         """
         passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject

@@ -1,8 +1,7 @@
-"""How alike two canonical names are by their letters, and what tells names apart that are nearly the same.
+"""The similarity of two canonical names by their letters, and the marks that tell similar names apart.
 
-Some names are alike and never the same: those that differ in what tells one of a series from the next. `marks` are a
-name's numbers, in whatever way they are written, its single letters, months and days, and words such as "north" or
-"junior"; two names with other marks are two things.
+The names in a series are similar and never the same. `marks` are a name's numbers in any notation, its single letters,
+months and days, and words such as "north" or "junior"; names with different marks are different things.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 __all__ = ["likenesses", "marks", "plain_name"]
 
-_TILE = 65_536  # pairs of names whose letters are compared at once
+_TILE = 65_536  # pairs of names compared at once
 
 _ROMAN = re.compile(r"(?=[mdclxvi])m{0,3}(?:cm|cd|d?c{0,3})(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
 _ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
@@ -74,10 +73,10 @@ def _plain_word(word: str) -> str:
 
 
 def marks(plain: str) -> tuple[str, ...]:
-    """What tells a name (`plain_name`) from others that are nearly the same; names with other marks never match.
+    """The marks of a name (`plain_name`); names with different marks never match.
 
-    Every run of digits without leading zeros and every other sign for a number, in their order; then the words of one
-    letter, and those of a list.
+    First the runs of digits, without leading zeros, then other signs for numbers; then the words of a list, and the
+    words of one letter.
     """
     ordered = [str(int(run)) for run in _DIGITS.findall(plain)]
     ordered += [sign for sign in plain if not sign.isdecimal() and unicodedata.numeric(sign, None) is not None]
@@ -88,11 +87,11 @@ def marks(plain: str) -> tuple[str, ...]:
 
 
 def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-    """How alike two names are, (n,) float32 from 0 to 1: 1 less edits by letters of the longer, of words not shared.
+    """The similarity of the names of each pair, (n,) float32 from 0 to 1: 1 - edits / letters of the longer name.
 
-    An edit puts in, takes out or replaces a letter (Levenshtein, 1966). Words that both names have count as often as
-    both have them, wherever they stand, and are left out: a name with a word more, or with another word, is another
-    name however long the two are. Spaces are no letters.
+    An edit inserts, deletes or replaces a letter (Levenshtein, 1966). Words that both names share, counted with
+    repetitions, are left out wherever they stand: an additional or different word makes another name, however long the
+    two are. Spaces are not letters.
     """
     found = [np.empty(0, dtype=np.float32)]
     for first in range(0, len(pairs), _TILE):
@@ -102,7 +101,7 @@ def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
 
 
 def _unshared(name: str, other: str) -> str:
-    """The letters of the words that one name has and the other lacks."""
+    """The joined words of `name` that `other` lacks."""
     shared = Counter(other.split())
     left = []
     for word in name.split():
@@ -116,7 +115,7 @@ def _unshared(name: str, other: str) -> str:
 def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:
     ones, twos = (_letters([pair[side] for pair in pairs]) for side in (0, 1))
     lengths = [np.array([len(pair[side]) for pair in pairs]) for side in (0, 1)]
-    # Row by row of the table of prefixes, all pairs at once; what is put in is a running minimum along the row.
+    # Row by row of the table of prefixes, all pairs at once; insertions are a running minimum along the row.
     column = np.arange(twos.shape[1] + 1, dtype=np.int32)
     row = np.broadcast_to(column, (len(pairs), len(column))).copy()
     edits = np.where(lengths[0] == 0, lengths[1], 0)

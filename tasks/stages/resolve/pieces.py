@@ -1,6 +1,6 @@
-"""What the passages say of each entity, and of each two that are related: the pieces that descriptions are made of.
+"""The pieces of descriptions: what the passages say of each entity and of each related pair.
 
-An equal piece of several passages is one, with their number. The tables are cut like that of the entities, so that the
+Equal pieces of several passages are one row with a count. The tables are sharded like the entity table, so that the
 descriptions of a shard are made again only where its own pieces change.
 """
 
@@ -23,7 +23,7 @@ def entity_pieces(extracted: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
     """The pieces of all entities (schema PIECES) of the tables `extracted` of all shards.
 
     shown: by `entity_id`, the `surface` under which each entity is shown, and the least `passage_id` that writes it so.
-    Holds one shard's table, and all pieces.
+    Memory: one shard's table, and all pieces.
     """
     found = _Pieces(["entity_id"], "passages")
     for path in extracted:
@@ -42,7 +42,7 @@ def entity_pieces(extracted: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
 def relation_pieces(relations: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
     """The pieces of all pairs (schema RELATION_PIECES) of the tables `relations` of all shards; shown: as above.
 
-    A relation that nothing describes is told by its wording.
+    A relation without a description contributes its wording.
     """
     found = _Pieces(["source", "target"], "relations")
     for path in relations:
@@ -64,7 +64,7 @@ def relation_pieces(relations: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
 
 
 class RowsByDigit:
-    """Rows of shards by the first digit of their ids, so that they are put together one digit after the other."""
+    """Rows of shards, grouped by the first digit of their ids, so that they are combined one digit at a time."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -78,13 +78,13 @@ class RowsByDigit:
             self._found[first].append(part)
 
     def take(self) -> Iterator[list[pl.DataFrame]]:
-        """The rows of each digit, which are let go."""
+        """Yield the rows of each digit and release them."""
         for digit in sorted(self._found):
             yield self._found.pop(digit)
 
 
 class _Pieces:
-    """Pieces of some shards. owner: the columns of ids whose pieces they are; count: of those that say a piece."""
+    """The pieces of some shards. owner: the id columns of a piece's owner; count: the column of its frequency."""
 
     def __init__(self, owner: list[str], count: str) -> None:
         self._by = [*owner, _TAG, "text"]
@@ -92,13 +92,13 @@ class _Pieces:
         self._rows = RowsByDigit(owner[0])
 
     def add(self, parts: pl.DataFrame) -> None:
-        """Add a shard's parts, a text for each row that says it, as the column `value`."""
+        """Add a shard's parts: one row per occurrence, with the text in the column `value`."""
         texts = parts.rename({"value": "text"}).filter(pl.col("text") != "")
         count = pl.len().cast(pl.Int32).alias(self._count)
         self._rows.add(texts.group_by(self._by).agg(count, pl.col(_PASSAGE).min()))
 
     def table(self, complete: Callable[[pl.DataFrame], pl.DataFrame], schema: pa.Schema) -> pa.Table:
-        """All pieces, ordered. complete: adds those that follow from the others."""
+        """All pieces, ordered. complete: adds the pieces derived from others."""
         tables = [schema.empty_table()]
         for parts in self._rows.take():
             if parts:

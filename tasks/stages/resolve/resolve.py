@@ -1,6 +1,6 @@
-"""Stage `resolve`: the entity table of the whole corpus, from the mentions of its shards, and from what is extracted.
+"""Stage `resolve`: the entity table of the whole corpus, from the mentions and extractions of its shards.
 
-Mentions whose canonical names are equal are one entity, and so are what passages tell of under that name. The table is
+Mentions and extracted entities with equal canonical names are one entity. The table is
 cut into entity shards (leaves of a binary trie over the entity id), so that vectors of names, and descriptions, are
 made and kept shard by shard.
 """
@@ -38,7 +38,7 @@ from tasks.stages.resolve.pieces import RowsByDigit, entity_pieces, relation_pie
 __all__ = ["STAGE", "UNLINKED_KINDS", "ResolveStageSettings", "drive", "entity_keys", "resolve"]
 
 UNLINKED_KINDS = ("date", "number")
-"""Kinds of mentions that link passages which have nothing else in common: they are entities outside the graph."""
+"""Kinds of mentions that link otherwise unrelated passages: their entities stay outside the graph."""
 
 
 _SURFACE = pl.Schema(
@@ -51,20 +51,20 @@ _SPREAD = pl.Schema({"entity_id": pl.String} | dict.fromkeys(("passages", "menti
 def resolve(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
 ) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
-    """Entities, their surface forms, and the names that get vectors, each ordered by entity id; and how each is shown.
+    """Entities, surface forms and names to embed, each ordered by entity id, and the surface shown for each entity.
 
     The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`; the last has entity_id, surface and, where
-    something is extracted, the least passage_id that writes it so. The files are those of the same shards; none of
-    extractions where nothing is extracted. Passages and documents of an entity are those that mention it or tell of it;
-    what is only told of has no mentions, and being what sentences are about (kind `subject`) is none.
+    something is extracted, the least passage_id with this surface. The files are those of the same shards, in one
+    order; `extracted` is empty where nothing is extracted. An entity's passages and documents are those that mention it
+    or from which it is extracted; one that is only extracted has no mentions, and the kind `subject` does not count.
 
-    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell what a
-    question names from what it asks, and a name that stands in one passage leads nowhere else. (That is a quarter of
+    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell the
+    names in a question from the rest of it, and a name in a single passage leads nowhere else. (That is a quarter of
     the names, and recall is the same as with all: see docs/families.md.)
 
-    Reads one shard's Parquet files after the other and holds what they add up to: a passage, and a document, is in one
-    shard, so that counts of them are sums over the shards. An entity is shown by its most frequent surface form, of
-    equals the one that most passages tell of, then the smallest.
+    Reads the Parquet files shard by shard and keeps only the sums: each passage and document is in one shard, so that
+    counts add up over the shards. An entity is shown by its most frequent surface form; ties go to the form extracted
+    from the most passages, then to the smallest.
     """
     surfaces, spread = RowsByDigit("entity_id"), RowsByDigit("entity_id")
     telling: Sequence[Path | None] = extracted or [None] * len(mentions)
@@ -77,7 +77,7 @@ def resolve(
 
 
 def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD)."""
+    """A shard's surface forms (_SURFACE) and the counts of its entities' passages and documents (_SPREAD)."""
     rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
     owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
     passage = pl.lit("") if extracted is None else pl.col("passage_id").min()
@@ -116,7 +116,7 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
 def _folded(
     surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]
 ) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
-    """What all shards found of some entities, put together."""
+    """The tables of some entities, with the counts of all shards added up."""
     forms = (
         pl.concat([_SURFACE.to_frame(), *surfaces])
         .group_by("entity_id", "name", "surface")
@@ -146,7 +146,7 @@ def _folded(
 
 
 def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The keys of a column of entity ids (`NameIndex.keys`), without all ids as objects at once."""
+    """The keys of a column of entity ids (`NameIndex.keys`), converted in chunks to save memory."""
     step = 65_536
     keys = [NameIndex.keys(ids.slice(low, step).to_pylist()) for low in range(0, len(ids), step)]
     return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
@@ -154,7 +154,7 @@ def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveStageSettings(Settings):
-    """pieces: whether what passages say of entities is collected for their descriptions."""
+    """pieces: True to collect the pieces that descriptions are made from."""
 
     entities_per_shard: int
     pieces: bool = left_out_at(False)

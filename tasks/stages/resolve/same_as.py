@@ -1,9 +1,9 @@
-"""Stage `same_as`: which extracted entities have nearly the same name (ours; for families that need a language model).
+"""Stage `same_as`: extracted entities with nearly the same name (ours; for families that need a language model).
 
 A name is compared with those whose vectors are nearest to its own, and counts as nearly the same where both the vectors
 and the letters are alike enough, and nothing in the two tells them apart (`tasks.stages.resolve.name_similarity`). Up
 to `_EXACT` names each is compared with all others; beyond, with those in the nearest lists of a k-means
-(`tasks.core.neighbours`). It is all made from the whole set: no pair depends on what was there before.
+(`tasks.core.neighbours`). Pairs are always computed from the whole set: none depends on an earlier build.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
 __all__ = ["STAGE", "SameAsStageSettings", "drive", "same_as"]
 
-_EXACT = 32_768  # names that are all compared with each other
+_EXACT = 32_768  # up to so many names, all are compared with each other
 
 
 def same_as(
@@ -40,10 +40,10 @@ def same_as(
 ) -> pa.Table:
     """The pairs of entities whose names are nearly the same (schema SAME_AS).
 
-    ids: ascending. names: canonical. vectors: (n, d) float32 of the names, on the grid (`on_grid`). neighbours: with
-    how many names, the nearest by vector, each is compared; of equally near ones those of the lower ids.
+    ids: ascending. names: canonical. vectors: (n, d) float32 of the names, on the grid (`on_grid`). neighbours: the
+    number of nearest names, by vector, that each is compared with; ties go to the lower ids.
     """
-    order = np.arange(len(ids))  # ids are hashes: any of them are a sample
+    order = np.arange(len(ids))  # ids are hashes, so any subset is a random sample
     lists = Lists(vectors, order, ListSettings(exact=_EXACT))
     nearest = lists.nearest(vectors, min(neighbours, max(len(ids) - 1, 1)), alone=True)
     rows = np.repeat(order, nearest.rows.shape[1])
@@ -71,7 +71,7 @@ def same_as(
 
 @dataclass(frozen=True, kw_only=True)
 class SameAsStageSettings(Settings):
-    """See `same_as`. dimension: of the vectors."""
+    """The settings of `same_as`. dimension: of the vectors."""
 
     cosine: float
     likeness: float

@@ -1,13 +1,14 @@
-"""What a reader sees of some documents: their tables with plain texts, and offsets in these.
+"""The text that a reader sees of some documents: their tables with plain texts, and offsets in these.
 
-Stages that read texts read them so: `split` keeps the plain text of documents in markup (schema PLAIN), all others
-stand as they are. What they find is placed in the original again before it is published.
+Stages read texts in this form: `split` stores the plain text of documents in markup (schema PLAIN); all others are
+read unchanged. Offsets are mapped back to the original before they are published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tasks.core.stage import Input, Part
 from tasks.core.unchanged import Unchanged, in_order, unchanged
 from tasks.text.markup import Places, original_places
 
-__all__ = ["TEXTS", "Plain", "Texts", "changed_texts", "read_texts", "tables_by_passage"]
+__all__ = ["TEXTS", "TEXT_COLUMNS", "Plain", "Texts", "changed_texts", "read_texts", "tables_by_passage"]
 
 TEXTS = (
     Input("documents", DOCUMENTS),
@@ -30,14 +31,20 @@ TEXTS = (
 )
 """The inputs of a stage that reads the texts of a shard."""
 
-_FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
+TEXT_COLUMNS = (
+    ("document_id", "text", "passage_starts", "passage_ends", "headings"),
+    ("passage_id", "document_id", "ordinal", "start", "end", "text"),
+)
+"""The columns of PLAIN and of PASSAGES needed to read passages."""
+
+_FAR = 1 << 32  # larger than any offset in a document: separates documents in one sorted key
 
 
 class Plain:
     """The plain texts of a shard's documents.
 
-    plain, passages: tables with the schemas PLAIN and PASSAGES, of the latter at least the columns passage_id,
-    document_id, ordinal, start, end and text.
+    plain, passages: tables with the schemas PLAIN and PASSAGES. The columns in TEXT_COLUMNS and the rows of the
+    passages' documents are enough to read the texts of passages and the headings above them.
     """
 
     def __init__(self, plain: pa.Table, passages: pa.Table) -> None:
@@ -46,11 +53,6 @@ class Plain:
         if not plain.num_rows:
             return
         self._ids = plain["document_id"].combine_chunks()
-        lengths = pc.list_value_length(plain["starts"]).to_numpy()
-        shift = np.repeat(np.arange(plain.num_rows) * _FAR, lengths)
-        self._starts, self._origins, self._ends = (
-            _flat(plain[name]).astype(np.int64) + shift for name in ("starts", "origins", "ends")
-        )
         row = pc.fill_null(pc.index_in(passages["document_id"], self._ids), -1)
         self._row = row.to_numpy().astype(np.int64)  # of each passage's document, -1 for one without markup
         first = np.append(0, np.cumsum(pc.list_value_length(plain["passage_starts"]).to_numpy()))
@@ -65,7 +67,7 @@ class Plain:
 
     @classmethod
     def of(cls, part: Part[Any], passages: pa.Table) -> Plain:
-        """Those of a part's inputs."""
+        """The plain texts among a part's inputs."""
         return cls(part.table("plain"), passages)
 
     def documents(self, documents: pa.Table) -> pa.Table:
@@ -88,7 +90,7 @@ class Plain:
 
     @property
     def headings(self) -> list[str]:
-        """What is embedded of the headings above each passage."""
+        """The embedded headings above each passage."""
         return self._of_passages("headings")
 
     @property
@@ -108,13 +110,13 @@ class Plain:
         return self._moved(spans, self._plain_places) if self._plain.num_rows else spans
 
     def to_original(self, mentions: pa.Table) -> pa.Table:
-        """Mentions that were found in plain texts, with their bounds in the passages as they are."""
+        """Mentions found in plain texts, with their bounds in the original passages."""
         return self._moved(mentions, self._original_places, back=True) if self._plain.num_rows else mentions
 
     def _moved(
         self, spans: pa.Table, places: Callable[[Places, Places], tuple[Places, Places]], *, back: bool = False
     ) -> pa.Table:
-        """Spans of the original moved to the plain text, or `back`. places: maps starts and ends, of all documents."""
+        """Spans mapped from the original to the plain text, or back. places: maps starts and ends, of all documents."""
         passage = pc.index_in(spans["passage_id"], self._passages["passage_id"].combine_chunks()).to_numpy()
         mine = self._row[passage] >= 0
         if "sentence" in spans.schema.names:
@@ -127,15 +129,24 @@ class Plain:
         starts[mine], ends[mine] = low - after, high - after
         return _with(spans, start=starts, end=ends)
 
+    @cached_property
+    def _runs(self) -> tuple[Places, Places, Places]:
+        """Starts, origins and ends of the runs of all documents."""
+        lengths = pc.list_value_length(self._plain["starts"]).to_numpy()
+        shift = np.repeat(np.arange(self._plain.num_rows) * _FAR, lengths)
+        starts, origins, ends = (_flat(self._plain[name]).astype(np.int64) for name in ("starts", "origins", "ends"))
+        return starts + shift, origins + shift, ends + shift
+
     def _plain_places(self, low: Places, high: Places) -> tuple[Places, Places]:
-        first = np.searchsorted(self._origins, low, side="right") - 1
-        last = np.searchsorted(self._origins, high, side="left") - 1
-        after = np.append(self._starts[1:], np.iinfo(np.int64).max)
-        starts = np.minimum(self._starts[first] + low - self._origins[first], after[first])
-        return starts, np.minimum(self._starts[last] + high - self._origins[last], after[last])
+        starts, origins, _ = self._runs
+        first = np.searchsorted(origins, low, side="right") - 1
+        last = np.searchsorted(origins, high, side="left") - 1
+        after = np.append(starts[1:], np.iinfo(np.int64).max)
+        found = np.minimum(starts[first] + low - origins[first], after[first])
+        return found, np.minimum(starts[last] + high - origins[last], after[last])
 
     def _original_places(self, low: Places, high: Places) -> tuple[Places, Places]:
-        starts, ends = original_places(low, high, self._starts, self._origins, self._ends)
+        starts, ends = original_places(low, high, *self._runs)
         return starts, np.where(low == high, starts, ends)  # a subject is an empty span
 
 
@@ -163,7 +174,7 @@ def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tupl
 
 
 def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, Plain, list[Unchanged]]:
-    """The texts of the documents that are new or changed, and what holds the others. again: see `unchanged`."""
+    """The texts of new or changed documents, and the parts with the unchanged ones. again: see `unchanged`."""
     documents, passages = part.table("documents"), part.table("passages")
     same, held = unchanged(part, documents, again=again)
     documents = documents.filter(pa.array(~held))
@@ -174,9 +185,9 @@ def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, 
 def tables_by_passage(
     part: Part[Any], make: Callable[[Texts, Plain], Mapping[str, pa.Table]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a shard whose rows belong to passages, and how many documents are new or changed.
+    """The tables of a shard whose rows belong to passages, and the number of new or changed documents.
 
-    make: the tables of the documents that are; the rows of the others are copied. again: see `unchanged`.
+    make: makes the tables of new or changed documents; other rows are copied. again: see `unchanged`.
     """
     passages = part.table("passages", "passage_id", "document_id")
     texts, plain, same = changed_texts(part, again=again)
@@ -195,7 +206,7 @@ def _flat(lists: pa.ChunkedArray) -> NDArray[np.int32]:
 
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:
-    """The table with other values in some columns of it."""
+    """The table with new values in some of its columns."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)

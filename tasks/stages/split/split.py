@@ -2,11 +2,11 @@
 
 A document that fits stays whole. A longer one is cut greedily up to the size, at the strongest break of the second half
 of what fits: before a heading, else between paragraphs, else between sentences. A sentence longer than the size is cut
-between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, since that is
-what it reads: no passage is ever truncated by the embedder.
+between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, so that
+the embedder never truncates a passage.
 
-Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.text.markup), below
-the headings above them; passages and sentences are placed in the document as it is.
+Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.text.markup), with
+the headings above them; offsets of passages and sentences refer to the original document.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ __all__ = [
 Tokens: TypeAlias = HashEmbedder | Tokeniser
 
 TITLE_BYTES = 120
-"""The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
+"""The maximum length of an embedded title, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
 HEADING_TOKENS = 24
 HEADING_BYTES = 96
-"""What is embedded of the headings above a passage, at most."""
+"""The maximum length of the embedded headings above a passage, in UTF-8 bytes."""
 _LEAST_TOKENS = TITLE_BYTES + 8
 _LEAST_TEXT = 32
 """Tokens that a passage's text gets beside a long title, even above the configured size."""
 _LONG = 100
 _PER_TOKEN = 4
-"""Characters without a token's beginning: beyond _LONG they count as one token for every _PER_TOKEN, so that a megabyte
-of base64, which is one unknown word to many tokenizers, is not one passage."""
+"""Runs of more than _LONG characters without a token's start count as one token per _PER_TOKEN characters, so that a
+megabyte of base64, which is one unknown word to many tokenizers, is not one passage."""
 
 
 def title_prefix(title: str) -> str:
-    """What stands before a passage's text when it is embedded; an offset in that text moves by its length.
+    """The text embedded before a passage's own; offsets in the passage shift by its length.
 
     The title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
     """
@@ -84,7 +84,7 @@ def embedded_text(title: str, passage_text: str, headings: str = "") -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """A document that is being cut. Offsets are those of `text`, what a reader sees of it."""
+    """A document being split. Offsets refer to `text`, the part that a reader sees."""
 
     identity: str
     original: str
@@ -97,7 +97,7 @@ class _Document:
         return self.original if self.visible is None else self.visible.text
 
     def above(self, start: int) -> str:
-        """The headings above what begins at an offset, as far as they are embedded."""
+        """The embedded headings above the text at an offset."""
         room, bytes_left = HEADING_TOKENS, HEADING_BYTES
         found: list[str] = []
         here = bisect.bisect_right(self.headings, start, key=lambda one: one.start) - 1
@@ -112,29 +112,29 @@ class _Document:
         return "\n".join(reversed(found))
 
     def embedded(self, start: int, end: int) -> str:
-        """What is embedded for a passage."""
+        """The embedded text of a passage."""
         above = self.above(start) if self.headings else ""
         return self.prefix + (f"{above}\n" if above else "") + self.text[start:end]
 
 
 class _Above(NamedTuple):
-    """A heading as it is embedded for what stands below it."""
+    """A heading as embedded with the text below it."""
 
     start: int
-    above: int  # the heading that it is below, by its number; -1 for none
+    above: int  # index of its parent heading; -1 for none
     text: str
     tokens: int
     bytes: int
-    is_title: bool  # which stands before every passage
+    is_title: bool  # the title already precedes every passage
 
 
 @dataclasses.dataclass(frozen=True)
 class _Cut:
-    """A passage to be: segments of one document, which begin and end it."""
+    """A future passage: consecutive segments of one document."""
 
     row: int  # of the document
     segments: Sequence[Segment]
-    tokens: int | None = None  # of the embedded text, where it is known already
+    tokens: int | None = None  # of the embedded text, where already known
 
     @property
     def start(self) -> int:
@@ -146,7 +146,7 @@ class _Cut:
 
 
 class Split(NamedTuple):
-    """What splitting makes: tables of the schemas PASSAGES, SENTENCES and PLAIN."""
+    """The result of splitting: tables with the schemas PASSAGES, SENTENCES and PLAIN."""
 
     passages: pa.Table
     sentences: pa.Table
@@ -156,8 +156,8 @@ class Split(NamedTuple):
 def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
     """The passages and sentences of some documents, ordered by document id and position, and their plain texts.
 
-    `documents` has the schema DOCUMENTS. A blank document has no passage, nor has one that is nothing but markup.
-    Raises ConfigurationError where the passages asked for are longer than what the embedder reads.
+    `documents` has the schema DOCUMENTS. A document that is blank or only markup has no passage. Raises
+    ConfigurationError if the configured passages are longer than the embedder's input.
     """
     if settings.tokens > tokens.max_tokens:
         raise ConfigurationError(
@@ -201,7 +201,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
 
 
 def _headings(document: _Document, title: str, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
-    """The headings of a document, of which one in plain text has none. starts: where its tokens begin."""
+    """The headings of a document; none for plain text. starts: the offsets of its tokens."""
     found: list[_Above] = []
     path: list[tuple[int, int]] = []  # level and number of the headings above what comes next
     title = " ".join(title.split()).casefold() if document.prefix else ""
@@ -218,7 +218,7 @@ def _headings(document: _Document, title: str, starts: NDArray[np.int64]) -> tup
 
 
 def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Where a text's tokens begin, with more beginnings wherever there is none for long."""
+    """The start offsets of a text's tokens, with extra ones inside long gaps."""
     bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
     gaps = np.diff(bounds)
     if gaps.max(initial=0) <= _LONG:
@@ -246,7 +246,7 @@ def _packed(
     before = np.searchsorted(starts, [segment.start for segment in found])
     before = np.append(before, np.searchsorted(starts, found[-1].end))
     strengths = np.array([segment.strength for segment in found] + [0])
-    at = fresh = 0  # the passage's first segment, and its first that no passage has yet
+    at = fresh = 0  # the passage's first segment, and its first new one
     while True:
         rest = int(before[-1] - before[at])
         if rest <= capacity:
@@ -277,7 +277,7 @@ def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int,
 def _pieces(
     segment: Segment, low: int, high: int, starts: NDArray[np.int64], text: str, capacity: int
 ) -> Iterator[Segment]:
-    """A segment cut where tokens begin, between words if it can be, into pieces of at most `capacity` tokens.
+    """A segment cut at token starts, between words if possible, into pieces of at most `capacity` tokens.
 
     `low` and `high` delimit its tokens in `starts`.
     """
@@ -402,7 +402,7 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStageSettings(Settings):
-    """The settings `split`, what determines the tokens, and what opens the tokenizer."""
+    """The settings `split`, the tokenizer's fingerprint, and how to open the tokenizer."""
 
     split: Mapping[str, Any]
     tokenizer: Mapping[str, Any]

@@ -1,1 +1,1 @@
-"""Texts that a language model writes, and what stands in for them."""
+"""Texts that a language model writes, and their fallbacks."""

@@ -1,4 +1,4 @@
-"""What `check` refuses of a group of written texts: rows, and vectors, of other nodes or other texts."""
+"""The checks of a group of written texts: its rows and vectors must belong to its nodes and texts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def check_written(
     columns_embedded: tuple[str, ...] = ("text",),
     embedded: Callable[..., str] = str,
 ) -> dict[str, int]:
-    """Hold a group's texts against what they are made of, and their vectors; returns how many they are.
+    """Compare a group's texts with their nodes and vectors; returns the number of texts.
 
-    table, made_of, vectors: the inputs; `made_of` has a row or more for each node, in the order of their ids, which are
-    in the column `key`. layer: the column of their layer, letters: of the labels of each layer's groups. embedded: of
-    the columns_embedded of a row, what is embedded.
+    table, made_of, vectors: the inputs; `made_of` has at least one row for each node, ordered by the node ids in the
+    column `key`. layer: the column of the nodes' layer. letters: the first letter of group labels, by layer. embedded:
+    makes the embedded text from a row's `columns_embedded`.
     """
     label = part.job.shard
     rows = columns(part, table, key, layer, *columns_embedded, "digest")
@@ -52,7 +52,7 @@ def check_written(
 def check_text_vectors(
     part: Part[Any], vectors: str, texts: Sequence[str], table: str = "", digests: Sequence[str] | None = None
 ) -> Mapping[str, NDArray[Any]]:
-    """Hold some texts against their digests, as a table states them, and against their vectors; returns the pack."""
+    """Compare some texts with the digests in a table, and with their vectors; returns the pack."""
     label, pack = part.job.shard, part.pack(vectors)
     found = [row_key(text).hex() for text in texts]
     refuse_if(digests is not None and digests != found, f"{table}/{label}: a text is not that of its digest")

@@ -1,7 +1,7 @@
-"""One text in the place of several: what all writers share.
+"""One text in the place of several: the functions that all writers share.
 
-`Extractive` needs no model: it takes the sentences whose terms stand in most of the texts. With a language model,
-`text_request` is what it is asked, and `plain` makes one line of what it answers.
+`Extractive` needs no model: it takes the sentences whose terms occur in most of the texts. For a language model,
+`text_request` makes the question, and `plain` turns the answer into one line.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _VERSION = 1
-"""Of `Extractive`: raise it whenever a summary changes."""
+"""The version of `Extractive`: raise it whenever a summary changes."""
 
 _WORDS_PER_TOKEN = 0.75
 _LEAST_TERMS = 4
-"""Of a sentence that says something: one with fewer is a heading, or the rest of one."""
+"""The minimum for a usable sentence: one with fewer is a heading, or a fragment."""
 
 _LONGEST_HEADING = 120
 _HEADING = re.compile(r"[^\n]*[^\s.!?;:,…。！？][ \t]*\n")
@@ -52,7 +52,7 @@ class _Sentence:
 
 
 class Extractive:
-    """Summaries of the texts' own sentences. It remembers the words that it met; what it returns depends on none."""
+    """Summaries of the texts' own sentences. It caches the words it has seen; results do not depend on the cache."""
 
     def __init__(self, tokens: int, language: str = "en") -> None:
         self._limit = tokens
@@ -60,13 +60,13 @@ class Extractive:
         self._terms = Analyser().terms
 
     def summary(self, texts: Sequence[str]) -> str:
-        """About so many tokens of the texts' sentences, in their order.
+        """A summary of up to about `tokens` tokens: sentences of the texts, in their order.
 
-        A term weighs the square of the number of texts that hold it. The next sentence is the one that adds the most
-        weight of terms not yet told by the root of its length, less where its text has told something already: what
-        the texts share comes first and once, then something of each. (Greedy coverage under a budget: Lin and Bilmes,
-        A class of submodular functions for document summarization, 2011.) A sentence of a text with a title is told
-        with it.
+        A term weighs the square of the number of texts that contain it. The next sentence is the one that adds the most
+        weight of uncovered terms per root of its length, less if its text already has sentences in the summary: shared
+        content comes first and once, then something of each text. (Greedy coverage under a budget: Lin and Bilmes, A
+        class of submodular functions for document summarization, 2011.) A sentence of a text with a title is prefixed
+        with the title.
         """
         found = [self._sentences(text, child) for child, text in enumerate(texts)]
         spread = Counter(term for own in found for term in frozenset[str]().union(*(one.terms for one in own)))
@@ -108,7 +108,7 @@ class Extractive:
 
 
 def fingerprint(configuration: Configuration, asked: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
-    """What determines texts of about so many tokens beside what they are written of, JSON-ready; more: part of it."""
+    """The key of texts of about so many tokens, beside their sources, JSON-ready; more: further fields of the key."""
     found = {**configuration.llm.shaping(), "tokens": tokens, **more}
     if asked is None:
         return {"version": _VERSION, "language": configuration.split.language, **found}
@@ -116,7 +116,7 @@ def fingerprint(configuration: Configuration, asked: Prompt | None, tokens: int,
 
 
 def most_output(tokens: int) -> int:
-    """The tokens of an answer at most: a model counts otherwise, and JSON is around it."""
+    """The maximum tokens of an answer: models count tokens differently, and JSON surrounds the text."""
     return 2 * tokens + 64
 
 
@@ -153,9 +153,8 @@ def text_request(
 ) -> Request:
     """The question for a text of about so many tokens.
 
-    content: the texts that are told, as data. about: the ids that they come from; makes: the id of what the text
-    becomes. output: the tokens of an answer at most, where that is not `most_output`. numbers: what the prompt names
-    `{so}`, beside `{words}`.
+    content: the source texts, as data. about: the ids of the sources; makes: the id of the text's item. output: the
+    maximum tokens of an answer, if not `most_output`. numbers: values for the prompt's placeholders, beside `{words}`.
     """
     instructions, version = asked
     for name, number in {"words": tokens * _WORDS_PER_TOKEN, **numbers}.items():
@@ -173,7 +172,7 @@ def text_request(
 
 
 def plain(text: str, tokens: int) -> str:
-    """A text on one line, its beginning where it has more than twice so many tokens."""
+    """A text on one line, cut to its beginning if it has more than twice so many tokens."""
     clean = text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
     return _cut(_SPACE.sub(" ", clean).strip(), tokens)
 

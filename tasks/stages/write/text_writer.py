@@ -1,8 +1,7 @@
-"""How the texts of one kind are written: what a language model is asked, how an answer is read, and what else there is.
+"""The writers of one kind of text: the questions to a language model, the parsing of answers, and the fallback.
 
 `tasks.core.writer.Writer` declares which prompt asks for a kind of text and what determines it. A `TextWriter` writes
-the texts on a worker: by the language model, or, where there is none or it gives no usable answer, of the words that
-there are.
+the texts on a worker: by the language model or, without one or a usable answer, from the source texts.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from tasks.stages.write.summarise import Extractive, most_output, text_request
 
 __all__ = ["TextWriter", "WriterSettings", "Written", "worker_settings"]
 
-I = TypeVar("I")  # noqa: E741 - an item: what one text is written of
+I = TypeVar("I")  # noqa: E741 - an item: the sources of one text
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriterSettings(Settings, ABC):
-    """What a worker needs to write texts, and no key may depend on. prompt: None where no model is asked."""
+    """The settings that a worker needs to write texts and no key depends on. prompt: None where no model is asked."""
 
     opening: Mapping[str, Any] = worker_arg()
     language: str = worker_arg()
@@ -41,7 +40,7 @@ class WriterSettings(Settings, ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, Any]:
-        """What determines the texts beside what they are written of. `tokens`: how long a text is, about."""
+        """The key of the texts beside their sources. `tokens`: the approximate length of a text."""
 
 
 def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:
@@ -52,7 +51,7 @@ def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[st
 
 @dataclass(frozen=True)
 class Written(Generic[T]):
-    """The text of each item, whether a fallback stands in for the model's, and counts of what the model was asked."""
+    """The text of each item, True for each text that is a fallback, and counts of the model's use."""
 
     texts: Sequence[T]
     fallbacks: Sequence[bool]
@@ -60,10 +59,10 @@ class Written(Generic[T]):
 
 
 class TextWriter(ABC, Generic[I, T]):
-    """Writes one kind of text. I: what a text is written of; T: the text, parsed.
+    """Writes one kind of text. I: the sources of a text; T: the parsed text.
 
-    declared: what the pipeline knows of the kind. answer_schema: the JSON schema of an answer. writer: the
-    fingerprint. tokens: of a text, about. prompt: None where no model is asked; `fallback` writes all texts then.
+    declared: the pipeline's declaration of the kind. answer_schema: the JSON schema of an answer. writer: the
+    fingerprint. tokens: the approximate length. prompt: None where no model is asked; `fallback` then writes all texts.
     """
 
     declared: ClassVar[Writer]
@@ -75,11 +74,11 @@ class TextWriter(ABC, Generic[I, T]):
         self.prompt, self.asking = settings.prompt, settings.asking
         self.extractive = Extractive(self.tokens, settings.language)
 
-    # What a subclass says.
+    # Defined by subclasses.
 
     @abstractmethod
     def key_of(self, item: I) -> str:
-        """What a text is known by: the hash of all that it is written of."""
+        """The key of a text: the hash of its sources."""
 
     @abstractmethod
     def content(self, item: I) -> Sequence[str]:
@@ -87,37 +86,37 @@ class TextWriter(ABC, Generic[I, T]):
 
     @abstractmethod
     def about(self, item: I) -> Sequence[str]:
-        """The ids that these texts come from."""
+        """The ids of the sources of these texts."""
 
     @abstractmethod
     def parse(self, answer: Mapping[str, Any]) -> T | None:
-        """The text in an answer that fits the schema; None where it says nothing."""
+        """The text of an answer that fits the schema; None if it is empty."""
 
     @abstractmethod
     def fallback(self, item: I) -> T:
-        """The text of an item without a model, or without a usable answer of it."""
+        """The text of an item without a model or a usable answer."""
 
     def load(self, items: Sequence[I]) -> None:
-        """Read what the methods above need beside these items; called before them."""
+        """Read the other data that the methods above need; called before them."""
 
     def own(self, item: I) -> T | None:
-        """The text of an item for which nothing is asked even where there is a model; None for the others."""
+        """The text of an item for which a model is never asked; None for the others."""
         return None
 
     @property
     def most_output(self) -> int:
-        """The tokens of an answer at most."""
+        """The maximum tokens of an answer."""
         return most_output(self.tokens)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The numbers that the prompt names `{so}`, beside `{words}`."""
+        """The values of the prompt's placeholders, beside `{words}`."""
         return {}
 
-    # What all have in common.
+    # Common to all writers.
 
     def request(self, item: I) -> Request:
-        """What the model is asked for the text of an item."""
+        """The question to the model for the text of an item."""
         assert self.prompt is not None  # noqa: S101 - nothing is asked without one
         return text_request(
             self.declared.task,
@@ -132,7 +131,7 @@ class TextWriter(ABC, Generic[I, T]):
         )
 
     def requests(self, items: Sequence[I]) -> list[Request]:
-        """What the model is asked for some items; nothing where there is none."""
+        """The questions to the model for some items; empty without a model."""
         if self.prompt is None:
             return []
         self.load(items)
@@ -154,17 +153,17 @@ class TextWriter(ABC, Generic[I, T]):
         return Written(texts, [text is None for text in found], asked.counts)
 
     def use(self, store: Store, items: Sequence[I]) -> tuple[LlmUse, ...]:
-        """What the model will be asked for some items: those of its answers that the ledger holds cost nothing."""
+        """The expected use of the model for some items: answers in the ledger cost nothing."""
         return () if self.prompt is None else (foreseen(store, self.asking, self.requests(items)),)
 
     def planned_use(
         self, store: Store, items: Range, *, task: str, told: Range, more: int, answer: int, times: int = 1
     ) -> tuple[LlmUse, ...]:
-        """Bounds of what the model will be asked for so many items of which none is known yet.
+        """Bounds of the model's use for a number of items that are not known yet.
 
-        The ledger may have answers to all of it. told: the tokens of all texts that are told in the questions; more:
-        those that delimit them in one, and of the schema; answer: of one, at most. times: how often one item may be
-        asked about: twice, where the repair of an answer counts.
+        The ledger may have all the answers. told: the tokens of all source texts in the questions; more: the tokens per
+        question for delimiters and the schema; answer: the maximum tokens of an answer. times: the maximum number of
+        calls per item: two, where the repair of an answer counts.
         """
         if self.prompt is None:
             return ()

@@ -1,9 +1,9 @@
-"""A part of rows that are written: known ones are copied, the others are written once each, and all are embedded.
+"""A part of written rows: known rows are copied, the others are written once each, and all are embedded.
 
-Texts by a language model are the dearest rows of a build. A key hashes all that the text of an item is written of, so
-the rows that an earlier part holds under it are copied, whatever has become of their neighbours; a fallback is not.
-Vectors are found by their texts. A stage says in a subclass what differs: how items are read, what a row is, what is
-asked for, and how an answer is parsed. Its `compute` and `requests` are then a line each.
+Texts by a language model are the most expensive rows of a build. A key hashes all sources of an item's text, so that
+an earlier part's rows with this key are copied, even if their neighbours changed; fallbacks are not copied. Vectors
+are looked up by text. A stage defines in a subclass how items are read, what a row is, what is asked, and how an
+answer is parsed. Its `compute` and `requests` are then a line each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S = TypeVar("S", bound=WriterSettings)
 
 
 class KnownRows:
-    """The rows of the tables that a part may copy from, fallbacks left out, by a column; and `vectors`, by text.
+    """The reusable rows of earlier tables, without fallbacks, looked up by a key column; and `vectors`, by text.
 
     The tables have the schema, with a column `stand_in`; the packs have `text_keys` and `vectors`.
     """
@@ -47,7 +47,7 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
-        """All rows of each of some keys, as far as they are known: those of the first table that has the key."""
+        """The rows of each known key, from the first table with the key."""
         found: dict[str, list[Row]] = {}
         wanted = pa.array(keys, pa.string())
         for table in self._tables:
@@ -61,9 +61,9 @@ class KnownRows:
 def text_vectors(
     part: Part[Any], texts: Sequence[str], known: Vectors, dimension: int
 ) -> tuple[dict[str, NDArray[Any]], int]:
-    """The arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of some texts, and how many were computed.
+    """The arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of some texts, and the number computed.
 
-    The encoder is not opened where all are known.
+    The encoder is not opened if all are known.
     """
     vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(part).encode(some), known, dimension)
     return {"text_keys": keys_array(keys), "vectors": vectors}, computed
@@ -72,10 +72,10 @@ def text_vectors(
 class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     """The rows of one part.
 
-    table: the output that holds them. counted_as: what the run's report calls the texts, if not so. schema: of the
-    rows: it has `text`, `tokens`, `digest` (of the embedded text), `stand_in`, the column `key`, and first of all the
-    ids by which rows are ordered. vectors: the output that holds their vectors; "" where another stage makes them.
-    with_ids: whether these have the hashes of ids, as `keys`. several: an item may have several rows.
+    table: the output that holds them. counted_as: their name in the run's report, if not `table`. schema: the
+    schema of the rows; it starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded
+    text), `stand_in` and the column `key`. vectors: the output with their vectors; "" where another stage makes them.
+    with_ids: True if the vectors have the hashes of ids, as `keys`. several: True if an item may have several rows.
     """
 
     table: ClassVar[str]
@@ -91,7 +91,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         self.inputs: Part[Any] = part
         self.settings: S = part.settings
 
-    # What a stage says, beside what its texts are.
+    # Defined by the subclass of a stage, beside the methods of TextWriter.
 
     @abstractmethod
     def read(self) -> Iterable[I]:
@@ -99,26 +99,26 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @abstractmethod
     def rows_of(self, item: I, text: T) -> list[Row]:
-        """The rows of a text, without `key`, `tokens`, `digest` and `stand_in`, which all have."""
+        """The rows of a text, without the common columns `key`, `tokens`, `digest` and `stand_in`."""
 
     def placed(self, item: I, row: Row) -> Row:
-        """A row, new or copied, with what it has of the item alone, which is no part of the key."""
+        """A row, new or copied, with the columns that depend on the item and not on the key."""
         return row
 
     def embedded(self, row: Row) -> str:
-        """What is embedded of a row."""
+        """The embedded text of a row."""
         return str(row["text"])
 
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """How many tokens each text has."""
+        """The number of tokens of each text."""
         counted: list[int] = encoder_of(self.inputs).count_tokens(texts).tolist()
         return counted
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """What the run's report counts beside what was written and asked."""
+        """Additional counts for the run's report."""
         return {}
 
-    # What all have in common.
+    # Common to all.
 
     @cached_property
     def items(self) -> list[I]:
@@ -127,12 +127,12 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @cached_property
     def written(self) -> list[I]:
-        """The items whose texts are written: by a model, where there is one."""
+        """The items without a text of their own, to be written by a model where there is one."""
         return [item for item in self.items if self.own(item) is None]
 
     @cached_property
     def known(self) -> KnownRows:
-        """What earlier parts hold."""
+        """The reusable rows and vectors of earlier parts."""
         return KnownRows(self.inputs, self.schema, self.key)
 
     @cached_property
@@ -149,17 +149,17 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @cached_property
     def unwritten(self) -> list[I]:
-        """Those among the missing that a model is asked for, where there is one."""
+        """The missing items without a text of their own, for which a model is asked where there is one."""
         return [item for item in self.missing if self.own(item) is None]
 
     @classmethod
     def requests_of(cls, part: Part[S]) -> list[Request]:
-        """What a part will ask the model."""
+        """The requests of a part to the model."""
         rows = cls(part)
         return rows.requests(rows.missing)
 
     def compute(self) -> Outputs:
-        """The part: its rows and their vectors, with fallbacks counted as failed."""
+        """Compute the part: its rows and their vectors, with fallbacks counted as failed."""
         new, asked = self._new_rows()
         held = self.known_rows | new
         rows = [self.placed(item, row) for item in self.items for row in held[self.key_of(item)]]
@@ -181,7 +181,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         )
 
     def _new_rows(self) -> tuple[dict[str, list[Row]], Mapping[str, int]]:
-        """The rows of the missing items by key, and counts of what a model was asked."""
+        """The rows of the missing items by key, and counts of the model's use."""
         written = self.write(self.inputs, self.missing)
         new = {
             self.key_of(item): [{**row, self.key: self.key_of(item), "stand_in": fallback} for row in rows]
@@ -206,7 +206,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class SourcedSettings(WriterSettings):
-    """sources: the digest of the table of what prompts are about; None where no model is asked."""
+    """sources: the digest of the table of the texts' sources; None where no model is asked."""
 
     sources: str | None = worker_arg()
 
@@ -215,16 +215,16 @@ SourcedS = TypeVar("SourcedS", bound=SourcedSettings)
 
 
 class SourcedRows(WrittenRows[SourcedS, I, T]):
-    """Rows of texts of which an earlier stage says where they come from.
+    """Rows of texts whose sources are listed in a table of an earlier stage.
 
-    sources: the schema of that table, whose columns are the owner of a text, ascending, and the id of a source.
+    sources: the schema of that table; its columns are the owner of a text, ascending, and the id of a source.
     """
 
     sources: ClassVar[pa.Schema]
 
     @abstractmethod
     def owner_of(self, item: I) -> str:
-        """The id of what the text is about."""
+        """The owner of the item's text in the table of sources."""
 
     def load(self, items: Sequence[I]) -> None:
         """Read the sources of the items."""

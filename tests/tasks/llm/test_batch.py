@@ -11,7 +11,6 @@ import pytest
 
 from indexmill.errors import LeaseLost
 from indexmill.models.llm_errors import LlmForbidden
-from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches, runs
 from storage.lease import acquire
 from tasks.core.executor import StoppedError
@@ -27,7 +26,6 @@ from tests.tasks.batching import Bench, Purse, questions
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LlmServer]:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    monkeypatch.setattr(OpenAiLlm, "_trusted", lambda _: False)  # reading the system's certificates takes longest
     with LlmServer(keys={CANARY}) as running:
         yield running
 

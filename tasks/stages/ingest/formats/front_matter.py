@@ -1,8 +1,8 @@
 """Front matter: the YAML between two rules at the beginning of a Markdown file.
 
 A few hundred bytes of YAML can stand for gigabytes (aliases and merge keys), or nest so deeply that the C library,
-which recurses, ends its process. So the text is first judged by its events, which the parser gives one after the other,
-and a tree is built only of what stays within the limits.
+which recurses, ends its process. So the limits are first checked on the stream of parser events, and a tree is built
+only of text within the limits.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ __all__ = ["MAX_CHARACTERS", "MAX_EXPANDED", "FrontMatterError", "looks_like_yam
 
 MAX_CHARACTERS = 1 << 16
 MAX_EXPANDED = 1 << 17
-"""The characters of all scalars, and one for each node, once every alias is written out."""
+"""The maximum number of characters of all scalars, plus one for each node, with every alias expanded."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RULE = re.compile(r"^-{3,}[ \t]*$\n?", re.MULTILINE)
 _LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
-"""What a line of front matter looks like, be it YAML or a template of some: a key, an item, a comment, a tag, a
-bracket, or what is indented. A paragraph between two rules has lines that do not."""
+"""The start of a line of front matter, in YAML or a template of it: a key, an item, a comment, a tag, a bracket, or
+indentation. A paragraph between two rules has lines that do not match."""
 
 
 class FrontMatterError(ValueError):
-    """The front matter is not YAML, is over a limit, or is something that JSON cannot hold."""
+    """The front matter is not YAML, is over a limit, or has values that JSON cannot represent."""
 
 
 def split_front_matter(text: str) -> tuple[str, str] | None:
-    """What stands between two rules at the beginning of a text, and what follows; None where no two rules do."""
+    """The text between two rules at the beginning of a text, and the rest; None without two rules."""
     first = _RULE.match(text)
     second = _RULE.search(text, first.end()) if first else None
     return None if first is None or second is None else (text[first.end() : second.start()], text[second.end() :])
 
 
 def looks_like_yaml(front: str) -> bool:
-    """Whether every line could be one of front matter, although YAML cannot read it."""
+    """True if every line could be front matter, although YAML cannot parse it."""
     return all(map(_LINE.match, front.splitlines()))
 
 
 def metadata_of(front: str) -> dict[str, Any] | None:
-    """The metadata as plain JSON values; None for YAML that is no mapping. Raises FrontMatterError."""
+    """The metadata as plain JSON values; None for YAML that is not a mapping. Raises FrontMatterError."""
     _check_limits(front)
     try:
         loaded = yaml.load(front, Loader=_LOADER)  # noqa: S506 - a safe loader
@@ -54,7 +54,7 @@ def metadata_of(front: str) -> dict[str, Any] | None:
         return plain(loaded, MAX_EXPANDED) if isinstance(loaded, Mapping) else None
     except yaml.YAMLError as error:
         raise FrontMatterError(f"not YAML: {error}") from error
-    # What PyYAML raises for values that do not fit their tags, such as a date of month 99 or `!!bool maybe`.
+    # PyYAML raises these for values that do not fit their tags, such as a date of month 99 or `!!bool maybe`.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise FrontMatterError(f"{type(error).__name__}: {error}") from error
 
@@ -79,7 +79,7 @@ def _check_limits(front: str) -> None:
 
 
 class _Sizes:
-    """Size and height of what has been read, with every alias written out. The height of a scalar is 0."""
+    """Size and height of the nodes parsed so far, with every alias expanded. The height of a scalar is 0."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, and size and height so far

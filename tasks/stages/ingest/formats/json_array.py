@@ -1,7 +1,7 @@
 """The elements of a JSON array, one after the other, in memory that does not grow with the array.
 
-The array is cut at the commas between its elements, without being parsed: strings and brackets are all that this needs
-to see. So an element that is not JSON spoils nothing but itself, as long as its quotes and brackets close.
+The array is cut at the commas between its elements without parsing: only strings and brackets are tracked. So an
+element that is not JSON affects no other element, as long as its quotes and brackets close.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _IN_ELEMENT = re.compile(rb'["\[\]{}]')
 
 
 class BrokenArrayError(ValueError):
-    """The rest of a file that is no array, or none any more."""
+    """The file is not an array, ends within it, or continues after its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """The bytes between two commas, without the spaces around them; of one over the limit, the beginning."""
+    """The bytes between two commas, stripped of white space; only the beginning if over the limit."""
 
     number: int  # from 1
     line: int  # in which it begins, from 1
@@ -37,10 +37,10 @@ class Element:
 
 
 def elements(stream: BufferedIOBase, limit: int) -> Iterator[Element]:
-    """The elements of the array that a stream holds; none longer than `limit` bytes is held.
+    """The elements of the JSON array in a stream; elements over `limit` bytes are cut to their beginning.
 
-    Raises BrokenArrayError, after the elements before, where the stream does not begin with an array, where it ends
-    before the array does, and where something else follows.
+    Raises BrokenArrayError, after yielding the preceding elements, if the stream does not begin with an array, ends
+    before the array does, or continues after it.
     """
     buffer = _ElementBuffer(limit)
     depth, in_string, escaped, opened = 0, False, False, False
@@ -74,7 +74,7 @@ def elements(stream: BufferedIOBase, limit: int) -> Iterator[Element]:
                 elif mark[0] in b"[{":
                     depth += 1
                 elif depth:
-                    depth -= 1  # of either kind: what does not match is the element's own trouble
+                    depth -= 1  # of either kind: mismatched brackets are found when the element is parsed
                 elif mark[0] != b"}":
                     buffer.add(chunk[start : at - 1])
                     if mark[0] == b",":
@@ -95,7 +95,7 @@ class _ElementBuffer:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.number = 0  # of the element before
+        self.number = 0  # of the previous element
         self.line = self.line_of_data = 1
         self._begin()
 

@@ -1,9 +1,9 @@
 """Streaming readers: a file becomes an iterator of rows and refusals, in memory that does not grow with the file.
 
 No reader holds more than one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is one
-object is a row). What is longer than the settings allow is passed over without being held, whether it is one line of
-ten gigabytes or a small .gz that swells to it. A file that breaks off (a truncated .gz, a broken Parquet page) yields
-what came before and a refusal for the rest.
+object is a row). Anything longer than the settings allow is skipped without being kept in memory, be it a line of
+ten gigabytes or a small .gz that expands to it. A file that breaks off (a truncated .gz, a broken Parquet page) yields
+the rows before the break and a refusal for the rest.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _HEAD = 300
 _MAX_COLUMNS = 10_000
 _MOST_REFUSED = 100_000
 _MOST_FOOTER = 32 << 20
-_ROW_BYTES = 64  # that a row costs, be it empty
+_ROW_BYTES = 64  # overhead of a row, even an empty one
 _LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
-"""Bytes that every file may be decompressed to, and times its size."""
+"""The limit of a file's decompressed size is the larger of the first, in bytes, and its size times the second."""
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -54,15 +54,15 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
-"""Each is compared with those before it by the library that reads HTML."""
+"""A tag with too many attributes: the HTML library compares each with all before it."""
 
 Rows = Iterator[Row | Refusal]
 
 
 def read(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The rows of one file, and a refusal for each that cannot be read.
+    """The rows of one file, and a refusal for each row that cannot be read.
 
-    A text file makes one row with the fields of documents.FILE_FIELDS; a record has those of its file.
+    A text file makes one row with the fields of documents.FILE_FIELDS; a record keeps the fields of its file.
     """
     try:
         refused = 0
@@ -118,7 +118,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
 
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """One array, one object over several lines, or JSON Lines: the first line that is not blank tells."""
+    """The rows of one array, one object over several lines, or JSON Lines, as told by the first non-blank lines."""
     first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
     head = first[0] if first else b""
     if head.startswith(b"["):
@@ -132,7 +132,7 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
-    """The lines that are not blank; the beginnings of those of more bytes."""
+    """The lines that are not blank; lines of more than `most_bytes` are cut to their beginning."""
     with _open_decompressed(source) as stream:
         for _, line, _ in _lines(stream, most_bytes, blank=False):
             if stripped := line.strip():
@@ -148,7 +148,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Rows are counted by elements, since an array may stand in one line; the lines stand in the details."""
+    """The rows of an array, numbered by element, since it may be a single line; the details name the lines."""
     with _open_decompressed(source) as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
@@ -162,7 +162,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
-    """What a file holds that is one object; None where it is none and does not look like one."""
+    """The row of a file that is one object, or its refusal; None where the file does not look like one object."""
     with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
@@ -178,7 +178,7 @@ class _TooLargeError(Exception):
 class _CsvLines:
     """The physical lines of the rows that csv.reader asks for.
 
-    A row over the limit is passed over to its end, which is where its quotes are even in number.
+    A row over the limit is skipped to its end, where the number of its quotes is even.
     """
 
     def __init__(self, lines: Iterator[tuple[int, bytes, int | None]], limit: int) -> None:
@@ -186,7 +186,7 @@ class _CsvLines:
         self.begin()
 
     def begin(self) -> None:
-        """The next line is the first of a row."""
+        """Start a row at the next line."""
         self.row_line: int | None = None
         self.head = b""
         self._held = self._quotes = 0
@@ -208,7 +208,7 @@ class _CsvLines:
 
 
 def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Columns by the names of the first row; every value is a text, as CSV knows no types."""
+    """The rows of a CSV file, with the column names of its first row; every value is a text, since CSV has no types."""
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
     with _open_decompressed(source) as stream:
@@ -276,7 +276,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
-    """The file itself, at its beginning; raises OSError where its footer, which is read at once, is too long."""
+    """The same stream, rewound; raises OSError if the footer, which Arrow reads at once, is too long."""
     stream.seek(-min(8, stream.seek(0, os.SEEK_END)), os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(0)
@@ -286,7 +286,7 @@ def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    """How many rows take some megabytes on average, and not too many where each repeats one long text."""
+    """The number of rows to read at once: some megabytes on average, fewer where rows may repeat a long text."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = (group.column(number) for group in groups for number in range(group.num_columns))
     repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
@@ -296,7 +296,7 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
-    """The rows of a batch; for one whose values Python cannot hold, the error."""
+    """The rows of a batch; the error for a row whose values Python cannot represent."""
     columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     for row in range(batch.num_rows):
         try:
@@ -306,7 +306,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 
 
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Python's datetime has no nanoseconds, and Arrow refuses to drop them by itself."""
+    """A column with nanoseconds cut to microseconds: Python's datetime has no more, and Arrow refuses to drop them."""
     kind = column.type
     if getattr(kind, "unit", "") != "ns":
         return column
@@ -350,9 +350,9 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """YAML front matter becomes title and metadata; without a title there, the first heading is it.
+    """The row of a Markdown file: front matter becomes title and metadata; the fallback title is the first heading.
 
-    Front matter that cannot be read, such as a template's, is left out. Two rules with a text between them are none.
+    Unreadable front matter, such as a template's, is left out. Text between two rules that is not YAML stays text.
     """
     text = _whole(source, settings.max_document_bytes)
     metadata: dict[str, Any] = {}
@@ -401,12 +401,12 @@ def _without_closing_marks(heading: str) -> str:
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The main text and the title as trafilatura finds them; all of the text where it finds no main one."""
+    """The row of an HTML file: title and main text as found by trafilatura, or all text where it finds no main text."""
     try:
-        import trafilatura  # a second of imports that other corpora need not wait for
+        import trafilatura  # takes a second to import, which other corpora do not need
     except ImportError as error:
         raise not_installed("HTML", "trafilatura", error) from error
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is a refusal here
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its complaints become refusals here
     page = _whole(source, settings.max_line_bytes)
     if "\x00" in page:
         raise _RefusedError(source, "nul", f"at character {page.index(chr(0))}")
@@ -417,7 +417,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     try:
         found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
         text = getattr(found, "text", None) or trafilatura.html2txt(page)
-    except Exception as error:  # pages are anybody's; whatever the parser stumbles over is one page's trouble
+    except Exception as error:  # pages are untrusted; any parser error concerns one page only
         raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.
     yield _file_row(source, getattr(found, "title", None), text, {})
@@ -429,7 +429,7 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
-    """The text of a file; raises _RefusedError where it is too long or no UTF-8."""
+    """The text of a file; raises _RefusedError where it is too long or not UTF-8."""
     with open_source(source) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -451,7 +451,7 @@ def _open_decompressed(source: SourceFile) -> io.BufferedReader:
 
 
 def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
-    """Raise OSError where more has come out of a file than any that is made of texts holds."""
+    """Raise OSError if a file has expanded to more than its size allows."""
     most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
     if expanded > most:
         raise OSError(
@@ -461,7 +461,7 @@ def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
 
 
 class _Expanded(io.RawIOBase):
-    """What a decompressor gives, as far as it is in proportion to the file."""
+    """The decompressed bytes of a file; raises OSError when they are out of proportion to its size."""
 
     def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
         self._raw, self._readinto = raw, readinto
@@ -482,8 +482,8 @@ class _Expanded(io.RawIOBase):
 
 
 class _Zstd:
-    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader it tells a truncated
-    file from a whole one."""
+    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader, it detects a truncated
+    file."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -511,9 +511,9 @@ class _Zstd:
 
 
 def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
-    """(number, line, None), or for a line over the limit (number, its beginning, the quotes in what is left out).
+    """Yield (number, line, None), or for a line over the limit (number, its beginning, the quotes in the rest).
 
-    blank: whether blank lines are given; where there are very many, it is much faster without.
+    blank: True to yield blank lines too; skipping them is much faster where there are very many.
     """
     number = 0
     while line := stream.readline(limit + 1):
