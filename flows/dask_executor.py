@@ -96,8 +96,12 @@ class DaskExecutor:
                 yield call, result
             if self._stopped.is_set() and any(call.key not in seen for call in waiting):
                 raise StoppedError
-        except ClosedClientError as error:
-            raise self._pulse.lost() from error
+        except (ClosedClientError, _SchedulerLost) as error:
+            if self._stopped.is_set():  # the reason for the stop is the one to report
+                raise StoppedError from error
+            if isinstance(error, ClosedClientError):
+                raise self._pulse.lost() from error
+            raise
         finally:
             for call, future in begun.values():
                 self._heard.pop(call.key, None)

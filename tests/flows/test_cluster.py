@@ -21,7 +21,7 @@ from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import headway
 from storage.folder import init_store
-from tasks.core.executor import Call, InlineExecutor
+from tasks.core.executor import Call, InlineExecutor, StoppedError
 
 
 def later(seconds: float, value: int) -> int:
@@ -181,6 +181,22 @@ def test_what_a_call_raised_reaches_the_caller_and_the_workers_go_on(client: Cli
     assert caught.value.exit_code == 2
     again = Call("works again", later, (0.0, 2))
     assert list(DaskExecutor(client).run([again])) == [(again, 2)]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_scheduler_that_goes_away_is_an_error_unless_the_run_was_stopped(
+    told: bool, store: Path, tmp_path: Path
+) -> None:
+    with open_cluster(None, 1, store) as client:
+        executor = DaskExecutor(client)
+        slow = Call("slow", waits, (tmp_path / "never", 0), asks=True)
+        results = executor.run([Call("quick", later, (0.0, 1)), slow], keep_going=True)
+        assert next(results)[1] == 1
+        if told:
+            executor.stop(at_once=False)  # calls that ask a language model are waited for
+        client.cluster.close()
+        with pytest.raises(StoppedError if told else IndexmillError):
+            next(results)
 
 
 def test_the_workers_of_a_running_scheduler_are_proved(address: str, store: Path) -> None:
