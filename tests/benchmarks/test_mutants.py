@@ -44,6 +44,7 @@ def mutants_of_counted() -> tuple[Mutant, Mutant]:
     return Mutant(file, line, "    if number != 1:\n", TESTS), Mutant(file, line, "    if 1 == number:\n", TESTS)
 
 
+@pytest.mark.slow
 def test_a_mutant_is_killed_and_one_that_changes_nothing_survives(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -223,7 +223,8 @@ def test_a_report_falls_with_the_passage_that_writes_a_name_so(quick: Path) -> N
         assert files_with(quick / "store", "ADA VEXATIOUS") == []
 
 
-@pytest.mark.parametrize("share", [0.9, pytest.param(0.97, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.9, 0.97])
 def test_a_killed_build_pays_again_at_most_what_was_in_flight(quick: Path, share: float) -> None:
     with LlmServer() as server:
         check_killed_build(lambda store, **llm: chosen(quick / store, ROWS, server, **llm), server, share)

@@ -96,7 +96,9 @@ def test_a_file_of_records_that_cannot_be_read_to_its_end_takes_no_document_away
     assert "a.jsonl cannot be read to the end; version 1 has 2 documents that the corpus lacks" in second.err
 
 
-@pytest.mark.parametrize(("first", "number"), [(True, signal.SIGINT), (False, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("first", "number"), [(True, signal.SIGINT), pytest.param(False, signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_is_heard_while_a_file_stalls_its_reader(
     tmp_path: Path, environment: dict[str, str], first: bool, number: int
 ) -> None:
