@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import argument_parser, describe_machine, run_command
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 
 
 def write_night(state: Path, night: int, folder: Path, documents: int, nights: int) -> Path:
@@ -37,7 +37,7 @@ def tell(name: str, outcome: dict[str, Any]) -> None:
 
 def differing(one: Path, other: Path) -> list[str]:
     """The artifacts of the newest versions that are not the same."""
-    stores = [FolderReader(path) for path in (one, other)]
+    stores = [StoreReader(path) for path in (one, other)]
     named = [{a.name: a.digest for a in store.manifest(store.newest().manifest).artifacts} for store in stores]
     return sorted(name for name in named[0].keys() | named[1].keys() if named[0].get(name) != named[1].get(name))
 

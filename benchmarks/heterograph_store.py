@@ -23,7 +23,7 @@ from indexmill.evaluate.recall import read_questions
 from indexmill.families.heterograph.show import statistics
 from indexmill.snapshot import Snapshot
 from indexmill.text.counted import byte_size as size
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.runs import read_run
 
 __all__ = ["SECTIONS", "print_store"]
@@ -50,7 +50,7 @@ def print_build(snapshot: Snapshot) -> None:
     if snapshot.ref is None:
         print("an exported folder: no record of the run")
         return
-    end = read_run(open_store(snapshot.path), snapshot.ref.run_id).end
+    end = read_run(open_folder(snapshot.path), snapshot.ref.run_id).end
     stages: Mapping[str, Any] = {} if end is None else dict(end.report.get("stages") or {})
     print(f"{'stage':24}{'at second':>10}{'seconds':>9}{'of work':>9}{'parts made':>12}{'reused':>8}{'MB made':>9}")
     work = {"all": 0.0, "own": 0.0}

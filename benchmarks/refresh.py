@@ -32,7 +32,7 @@ from benchmarks.machine import argument_parser, describe_machine, run_command
 from indexmill.store.manifest import Manifest
 from indexmill.text.names import NameIndex
 from storage import lineage
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.stages.split.split import title_prefix
 
 MEDIAN = 0.03
@@ -106,7 +106,7 @@ def allowed_bytes(store: Path, version: int) -> int:
     """
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
-    opened = open_store(store)
+    opened = open_folder(store)
     entries = lineage.read(opened, manifest_of(store, version).lineage).entries
     unchanged = {a.partition("/")[2] for a in new if a.startswith("documents/")} - touched
     counted = [entry for entry in entries if entry.shard not in unchanged and entry.stage != "encoder"]

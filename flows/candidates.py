@@ -11,7 +11,7 @@ from indexmill.errors import BadInput, LeaseLost, SnapshotNotFound
 from indexmill.store.manifest import Ref
 from storage import holds, refs, runs
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore
+from storage.protocol import Store
 from storage.publish import publish, read_manifest
 
 __all__ = ["Published", "publish_candidate"]
@@ -30,7 +30,7 @@ class Published:
     passages: int
 
 
-def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
+def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
     """Publish the candidate of a run as the version after the one it was built on; harmless if already done.
 
     Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run
@@ -72,7 +72,7 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
     )
 
 
-def _follower(store: FolderStore, parent: int | None) -> tuple[int | None, Ref | None]:
+def _follower(store: Store, parent: int | None) -> tuple[int | None, Ref | None]:
     """The parent of a candidate and the version after it, if any; versions withdrawn at once are skipped."""
     removed = refs.removals(store)
     while (number := (parent or 0) + 1) in removed and removed[number].reason == "incomplete":

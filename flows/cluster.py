@@ -24,6 +24,7 @@ from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
 from indexmill.errors import BadInput, IndexmillError
 from schemas.config import LlmSettings
+from storage.stores import open_store
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.process_environment import secret_variables, worker_environment
 
@@ -63,7 +64,7 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def open_cluster(
-    address: str | None, workers: int | None, store: Path, llm: LlmSettings | None = None
+    address: str | None, workers: int | None, store: Path | str, llm: LlmSettings | None = None
 ) -> Iterator[Client]:
     """A client of a running scheduler, or of a private local cluster that ends with the block.
 
@@ -77,7 +78,7 @@ def open_cluster(
             scratch_folder() as scratch,
             _private_settings(scratch),
             _private_environment(llm),
-            _start_cluster(workers or os.cpu_count() or 1, llm) as cluster,
+            _start_cluster(workers or os.cpu_count() or 1, llm, store) as cluster,
             _closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
         ):
             yield client
@@ -139,7 +140,7 @@ def _closing(client: Client) -> Iterator[Client]:
             client.close(timeout=_CLOSE)
 
 
-def _start_cluster(count: int, llm: LlmSettings | None = None) -> LocalCluster:
+def _start_cluster(count: int, llm: LlmSettings | None = None, store: Path | str | None = None) -> LocalCluster:
     """A cluster that has started.
 
     It starts in a separate thread, which no signal interrupts: a half-started cluster would leave folders behind. If
@@ -156,7 +157,7 @@ def _start_cluster(count: int, llm: LlmSettings | None = None) -> LocalCluster:
             protocol="tls://",
             security=Security(),  # as Dask's settings say
             scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            env=worker_environment(llm),
+            env=worker_environment(llm, store),
             silence_logs=_LOG_LEVEL,
         )
 
@@ -204,11 +205,11 @@ def _check_security(address: str) -> None:
         )
 
 
-def _check_workers(client: Client, store: Path) -> None:
+def _check_workers(client: Client, store: Path | str) -> None:
     """Raise BadInput unless every worker sees this store and runs this code on these libraries."""
     here = (True, code_digest(), environment_fingerprint())
     described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    ask = functools.partial(client.run, _describe_worker, str(store.resolve()))
+    ask = functools.partial(client.run, _describe_worker, str(store.resolve()) if isinstance(store, Path) else store)
     _run_in_thread("check-workers", ask, described)  # an answer may never come
     try:
         answers = described.result(_ANSWER)
@@ -228,4 +229,9 @@ def _check_workers(client: Client, store: Path) -> None:
 
 
 def _describe_worker(store: str) -> tuple[bool, str, dict[str, str]]:
-    return (Path(store) / "store.json").is_file(), code_digest(), environment_fingerprint()
+    sees = True
+    try:
+        open_store(store)
+    except (IndexmillError, OSError):
+        sees = False
+    return sees, code_digest(), environment_fingerprint()

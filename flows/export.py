@@ -28,8 +28,9 @@ from indexmill.text.counted import counted
 from storage import exports, refs, runs
 from storage.clock import Clock, timestamp
 from storage.faults import fault_point
-from storage.folder import FolderStore, sync_folder
+from storage.folder import sync_folder
 from storage.processes import alive, this_user
+from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
 from storage.writing import writing
 from tasks.core.report import Progress
@@ -56,7 +57,7 @@ class Exported:
 
 
 def export_snapshot(
-    store: FolderStore,
+    store: Store,
     version: int,
     folder: Path,
     *,
@@ -108,7 +109,7 @@ def export_snapshot(
         )
 
 
-def _as_it_is(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     progress.begin("export", len(manifest.artifacts))
     exports.lay_out(store, manifest, folder, lambda artifact: progress.advance("export"))
     size = sum(artifact.bytes for artifact in manifest.artifacts)
@@ -116,17 +117,17 @@ def _as_it_is(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, pr
     return size
 
 
-def _as_tables(form: Any, store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+def _as_tables(form: Any, store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     progress.begin("export", len(form.SCHEMAS))
-    with indexmill.open(store.root, ref.version) as snapshot:
+    with indexmill.open(store.url, ref.version) as snapshot:
         for table in form.tables(snapshot):
             exports.write_table(folder / f"{table.name}.parquet", table.schema, table.pieces)
             progress.advance("export")
     return _ended(folder, progress)
 
 
-def _as_graphml(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
-    with indexmill.open(store.root, ref.version) as snapshot:
+def _as_graphml(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+    with indexmill.open(store.url, ref.version) as snapshot:
         graphs = _graphs(manifest, snapshot.path)
         progress.begin("export", len(graphs))
         for name, graph in graphs.items():
@@ -164,7 +165,7 @@ def _ended(folder: Path, progress: Progress) -> int:
 
 _Graph = Callable[[Snapshot], tuple[graphml.Elements, graphml.Elements]]
 _Check = Callable[[Manifest, object], None]
-_Write = Callable[[FolderStore, Ref, Manifest, Path, Progress], int]
+_Write = Callable[[Store, Ref, Manifest, Path, Progress], int]
 
 _TABLES = {form: module for family in METHODS.values() for form, module in family.forms.items()}
 
@@ -176,8 +177,8 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
 """The forms of an export: a check that the snapshot has the artifacts, and a writer that returns the bytes."""
 
 
-def _check_target(store: FolderStore, folder: Path) -> None:
-    if folder.resolve().is_relative_to(store.root.resolve()):
+def _check_target(store: Store, folder: Path) -> None:
+    if folder.resolve().is_relative_to(store.folder.resolve()):
         raise BadInput(f"{folder} is inside the store {store.url}: give a folder outside it")
     try:
         holds = next(folder.iterdir(), None)
@@ -196,7 +197,7 @@ def _not_empty(folder: Path, name: str) -> BadInput:
 
 
 @contextlib.contextmanager
-def arriving(store: FolderStore, target: Path, run_id: str, command: str) -> Iterator[Path]:
+def arriving(store: Store, target: Path, run_id: str, command: str) -> Iterator[Path]:
     """A temporary path for a new file or folder beside the target, renamed to the target at the end of the block.
 
     It is removed if the block raises. Leftovers of dead runs of the command are removed first. Raises BadInput if the
@@ -228,7 +229,7 @@ def _writing(target: Path) -> contextlib.AbstractContextManager[None]:
     )
 
 
-def _sweep_partial(store: FolderStore, target: Path, command: str) -> None:
+def _sweep_partial(store: Store, target: Path, command: str) -> None:
     """Remove leftovers beside a target of runs of a command whose processes are known to be dead."""
     prefix = f".{target.name}."
     for entry in sorted(target.parent.iterdir()):

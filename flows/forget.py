@@ -14,14 +14,14 @@ from flows.operation import Operation, operation
 from indexmill.errors import BadInput, StoreError
 from storage import tombstones
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore
 from storage.forget import ForgetRecord, Search, remove
+from storage.protocol import Store
 
 __all__ = ["forget"]
 
 
 def forget(
-    store: FolderStore,
+    store: Store,
     document_ids: Sequence[str],
     *,
     build: Callable[[], object] | None,

@@ -30,9 +30,9 @@ from indexmill.text.counted import counted
 from schemas.tables import QUARANTINE
 from storage import exports, ledger, refusals, runs, tombstones
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore
 from storage.ledger import LONGEST, LedgerEntry
 from storage.processes import this_user
+from storage.protocol import Store
 from storage.tombstones import Forgotten, document_digest
 from storage.writing import writing
 from tasks.core.report import Progress
@@ -82,14 +82,14 @@ class ImportReport:
     run: str | None = None
 
 
-def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: Clock = time.time) -> ExportReport:
+def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock = time.time) -> ExportReport:
     """Write the ledger to a new file, which appears under its name once it is complete.
 
     Needs no lease: a build may be at work. Raises BadInput for a file that exists, or lies in the store,
     StoreNotWritable where the file or the store's record of the export cannot be written.
     """
     path = path.absolute()
-    if path.resolve().is_relative_to(store.root.resolve()):
+    if path.resolve().is_relative_to(store.folder.resolve()):
         raise BadInput(f"{path} is inside the store {store.url}: give a file outside it")
     if path.exists():
         raise BadInput(f"{path} exists; nothing was exported: give a new name")
@@ -140,7 +140,7 @@ def _new_file(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
 
 
 def import_ledger(
-    store: FolderStore, path: Path, *, progress: Progress, dry_run: bool = False, clock: Clock = time.time
+    store: Store, path: Path, *, progress: Progress, dry_run: bool = False, clock: Clock = time.time
 ) -> ImportReport:
     """Import the answers of an exported ledger; answers already in the store stay.
 
@@ -167,7 +167,7 @@ def import_ledger(
 
 
 def _import(
-    store: FolderStore, path: Path, done: ImportReport, refused: list[dict[str, Any]], progress: Progress
+    store: Store, path: Path, done: ImportReport, refused: list[dict[str, Any]], progress: Progress
 ) -> ImportReport:
     forgotten = tombstones.forgotten(store)
     derived = _derived_from_forgotten(path, forgotten)
@@ -196,7 +196,7 @@ def _import(
     return done
 
 
-def _add(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
+def _add(store: Store, entry: LedgerEntry, dry_run: bool) -> bool:
     """Store an answer unless there is one; True if it is new."""
     if ledger.find(store, entry.key) is not None:
         return False

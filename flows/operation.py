@@ -18,10 +18,10 @@ from pydantic import JsonValue
 from indexmill.errors import DiskFull, IndexmillError, StoreError, VersionWithdrawn
 from indexmill.models.secrets import redacted
 from indexmill.store.free_space import temporary_folder
-from storage import refs, reserve, runs
+from storage import refs, runs
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore
 from storage.lease import DURATION, Lease, acquire
+from storage.protocol import Store
 
 __all__ = ["Operation", "Recorded", "operation", "recorded"]
 
@@ -35,7 +35,7 @@ _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
 class Recorded:
     """A run at work. The block sets the fields of its end record."""
 
-    store: FolderStore
+    store: Store
     run_id: str
     published: bool = False
     done: bool = False
@@ -55,7 +55,7 @@ class Operation(Recorded):
 
 @contextlib.contextmanager
 def operation(
-    store: FolderStore,
+    store: Store,
     command: str,
     *,
     details: Mapping[str, JsonValue] | None = None,
@@ -72,7 +72,7 @@ def operation(
         acquire(store, run_id, clock=clock, duration=lease_seconds) as lease,
     ):
         if command not in _FREES_SPACE:
-            reserve.keep(store.root)
+            store.keep_reserve()
         newest = refs.newest(store)
         runs.start(store, run_id, command, clock=clock, parent=newest.version if newest else None, details=details)
         at_work = Operation(store, run_id, lease=lease)
@@ -88,7 +88,7 @@ def operation(
 
 @contextlib.contextmanager
 def recorded(
-    store: FolderStore, command: str, *, details: Mapping[str, JsonValue] | None = None, clock: Clock = time.time
+    store: Store, command: str, *, details: Mapping[str, JsonValue] | None = None, clock: Clock = time.time
 ) -> Iterator[Recorded]:
     """Keep a run's records for the length of a block that needs no lease: others may be at work meanwhile."""
     run_id = runs.make_run_id(clock)
@@ -116,7 +116,7 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         message = f"interrupted by {error if error.args else 'Ctrl-C'}: what was finished is kept, the next run goes on"
         raise
     except OSError as error:
-        full = DiskFull.of_any(error, at_work.store.root, temporary_folder())
+        full = DiskFull.of_any(error, at_work.store.folder, temporary_folder())
         code, message = (1, f"{type(error).__name__}: {error}") if full is None else (full.exit_code, str(full))
         message = redacted(message)
         if full is None:

@@ -19,7 +19,7 @@ from indexmill.errors import BadInput, CorruptBlob
 from indexmill.store.canonical import canonical_json
 from schemas.config import Configuration
 from storage import runs
-from storage.overlay import overlay_of
+from storage.stores import overlay_of
 from storage.writing import writing
 from tasks.core.report import Progress
 from tasks.pipeline.plan.plan import Plan

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 
 from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from storage import refs
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore
+from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
 
 __all__ = ["Promoted", "promote", "remove_alias"]
@@ -35,7 +35,7 @@ class Promoted:
     run: str
 
 
-def promote(store: FolderStore, version: int, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
+def promote(store: Store, version: int, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
     """Point an alias to a version. Needs no lease: a build may be at work.
 
     Raises BadInput for a name that could be taken for a version, SnapshotNotFound for a version that does not exist,
@@ -53,13 +53,13 @@ def promote(store: FolderStore, version: int, alias: str, *, note: str = "", clo
         return Promoted(alias, version, before, before != version, run.run_id)
 
 
-def remove_alias(store: FolderStore, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
+def remove_alias(store: Store, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
     """Remove an alias; raises SnapshotNotFound, naming the existing ones, if there is no such alias."""
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, None, note), clock=clock) as run:
         before = refs.pointed(store, alias)
         if before is None:
-            known = ", ".join(FolderReader(store.root).aliases()) or "none"
+            known = ", ".join(StoreReader(store.url).aliases()) or "none"
             raise SnapshotNotFound(f"{store.url} has no alias {alias!r}: it has {known}; nothing was removed")
         refs.promote(store, alias, None, timestamp(clock()), note)
         run.done = True

@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from flows.operation import operation
 from indexmill.command.versions import version_of
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from storage import refs, runs
 from storage.clock import Clock
 from storage.copies import Copy
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.lease import acquire
 from storage.repair import Finding, damaged_blobs, needs, repair_blobs, repair_records, repair_store_file
 from tasks.core.report import Progress
@@ -94,7 +94,7 @@ def repair(
         findings.append(mended)
         if dry_run:  # the rest can be read once that is restored
             return Repaired(dry_run, (), 0, 0, tuple(findings))
-    store = open_store(root)
+    store = open_folder(root)
     records = repair_records(store, copies, None)
     if not dry_run and any(finding.outcome == "restored" for finding in records):
         with acquire(store, runs.make_run_id(clock), clock=clock) as lease:
@@ -104,7 +104,7 @@ def repair(
     if not dry_run or not restored:
         refs.newest(store)  # raises if it is damaged
     needed = needs(store, copies)
-    chosen = None if version is None else version_of(FolderReader(root), version)
+    chosen = None if version is None else version_of(StoreReader(root), version)
     digests = needed.of(chosen)
     progress.begin(_STAGE, len(digests))
     read: list[int] = []

@@ -14,8 +14,8 @@ from indexmill.errors import SnapshotNotFound
 from indexmill.store.manifest import Hold
 from storage import holds, refs
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore
 from storage.processes import this_user
+from storage.protocol import Store
 from storage.publish import check_whole, publish, read_manifest
 
 __all__ = ["Resumed", "RolledBack", "resume", "roll_back"]
@@ -47,7 +47,7 @@ class Resumed:
     run: str
 
 
-def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock = time.time) -> RolledBack:
+def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.time) -> RolledBack:
     """Make the manifest of an earlier version the newest again, under a new number, and put the store on hold.
 
     Nothing is written unless every blob of that version is there with its length. Raises SnapshotNotFound for a
@@ -73,7 +73,7 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
         return RolledBack(run.published, served.version, target, served.manifest, run.run_id, hold)
 
 
-def resume(store: FolderStore, *, note: str = "", clock: Clock = time.time) -> Resumed:
+def resume(store: Store, *, note: str = "", clock: Clock = time.time) -> Resumed:
     """End the hold, so that builds go on; does nothing if there is none.
 
     Under the lease: a hold is never released while the rollback that placed it is at work. Raises LeaseLost then.

@@ -20,10 +20,10 @@ from indexmill.store.manifest import Manifest, Ref
 from schemas.config import Configuration
 from storage import holds, lineage, refs, runs
 from storage.clock import Clock, timestamp
-from storage.folder import init_store
 from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.publish import publish, read_manifest
+from storage.stores import init_store
 from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.part_runner import Parent
 from tasks.core.report import Progress

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import batch_name
 from indexmill.store.manifest import Hold, Ref, Removal
+from indexmill.store.reader import StoreReader
 from storage import batches, holds, lease, refs, runs
 from storage.clock import from_timestamp
-from storage.folder import FolderStore
 from storage.lease import MARGIN, Holding
 from storage.processes import alive
+from storage.protocol import Store
 from storage.runs import Run
 
 __all__ = ["EXIT_CODES", "State", "Status", "duration_text", "read_status"]
@@ -117,7 +117,7 @@ class Status:
     problems: tuple[str, ...]
 
 
-def read_status(store: FolderStore, now: float, max_age: float | None = None) -> Status:
+def read_status(store: Store, now: float, max_age: float | None = None) -> Status:
     """The status of a store at a time in seconds since the epoch; `max_age` in seconds, None for any age."""
     history = refs.history(store)
     newest = refs.standing(store)
@@ -152,7 +152,7 @@ def read_status(store: FolderStore, now: float, max_age: float | None = None) ->
         hold=None if hold is None else str(hold),
         candidate=None if candidate is None else candidate.run_id,
         stand_ins={} if success is None else _stand_ins(success),
-        aliases=FolderReader(store.root).aliases(),
+        aliases=StoreReader(store.url).aliases(),
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - file.modified), 3))
             for batch, state in batches.open_states(store).items()

@@ -25,8 +25,8 @@ from indexmill.errors import SnapshotNotFound
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.folder import FolderReader
 from indexmill.store.manifest import Artifact, Manifest, Ref
+from indexmill.store.reader import StoreReader
 from indexmill.store.tables import read_table
 
 __all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff"]
@@ -160,14 +160,14 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
     names: the most entities to name. Raises SnapshotNotFound if there is no such store or version, or b has no
     parent, CorruptBlob if a table that must be read is damaged.
     """
-    store = FolderReader(os.fspath(path))
+    store = StoreReader(os.fspath(path))
     newer = store.resolve(version=b)
     older = a if a is not None else newer.parent
     if older is None:
-        raise SnapshotNotFound(f"{store.root}: version {newer.version} has no version before it: name one to compare")
+        raise SnapshotNotFound(f"{store.url}: version {newer.version} has no version before it: name one to compare")
     with (
-        open_snapshot(store.root, version=older) as one,
-        open_snapshot(store.root, version=newer.version) as other,
+        open_snapshot(store.url, version=older) as one,
+        open_snapshot(store.url, version=newer.version) as other,
     ):
         low, high = sorted((older, newer.version))
         between = [store.ref(version) for version in store.versions() if low < version <= high]

@@ -10,6 +10,8 @@ _EXTRAS = {
     "openvino": "query",
     "tokenizers": "query",
     "httpx2": "answer",
+    "obstore": "cloud",
+    "tenacity": "cloud",
     "openai": "answer",
     "sentence_transformers": "rerank",
     "torch": "rerank",

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.filters import Where
     from indexmill.retrieve.worker_pool import ReaderPool
-    from indexmill.store.folder import FolderReader
     from indexmill.store.packs import Pack
+    from indexmill.store.reader import StoreReader
 
 __all__ = ["Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 
@@ -54,7 +54,7 @@ _OpenLocal = Callable[[Artifact], Path]
 
 
 @contextmanager
-def _sound(path: Path, what: str) -> Iterator[None]:
+def _sound(path: Path | str, what: str) -> Iterator[None]:
     """Turn the errors that inconsistent artifacts cause in reading code into CorruptBlob.
 
     A MemoryError passes: declared sizes are bounded beforehand, so it means that this machine lacks memory.
@@ -74,9 +74,15 @@ class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
     def __init__(
-        self, path: Path, open_local: _OpenLocal, manifest: Manifest, ref: Ref | None, pool: ReaderPool | None = None
+        self,
+        path: Path | str,
+        open_local: _OpenLocal,
+        manifest: Manifest,
+        ref: Ref | None,
+        pool: ReaderPool | None = None,
     ) -> None:
         self.path = path
+        """The folder of the store or export, or the URL of a store."""
         self.manifest = manifest
         self.ref = ref
         """The ref that published it; None for an exported folder and for a candidate."""
@@ -464,21 +470,22 @@ def open_snapshot(
     manifest: str | None = None,
 ) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
+    from indexmill.store.bucket import place_of
     from indexmill.store.exported import ExportedFolder, is_exported
-    from indexmill.store.folder import FolderReader
     from indexmill.store.layout import is_digest
+    from indexmill.store.reader import StoreReader
 
     if version is not None and alias is not None:
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
     if manifest is not None and not is_digest(manifest):
         raise BadInput(f"manifest is {manifest!r:.200}; expected a SHA-256 in 64 lower-case hex digits")
-    where, opening = Path(path), partial(open_snapshot, manifest=manifest)
-    if is_exported(where):
+    where, opening = place_of(path), partial(open_snapshot, manifest=manifest)
+    if isinstance(where, Path) and is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest)
         return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where))
-    store = FolderReader(where)
+    store = StoreReader(where)
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
         raise SnapshotNotFound(
@@ -495,34 +502,36 @@ def open_snapshot(
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
     """Open the candidate that a gate refused; raises SnapshotNotFound if there is no such run or candidate."""
-    from indexmill.store.folder import FolderReader
+    from indexmill.store.reader import StoreReader
 
-    return open_manifest(path, FolderReader(path).candidate(run), processes)
+    return open_manifest(path, StoreReader(path).candidate(run), processes)
 
 
 def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 1) -> Snapshot:
     """Open the snapshot of a store whose manifest has this digest, even if no version publishes it."""
-    from indexmill.store.folder import FolderReader
+    from indexmill.store.bucket import place_of
+    from indexmill.store.reader import StoreReader
 
-    store, where = FolderReader(path), Path(path)
+    where = place_of(path)
+    store = StoreReader(where)
     found = store.manifest(manifest)
     pool = _pool(processes, open_manifest, where, manifest)
     return Snapshot(where, partial(_open_blob, store, None), found, None, pool)
 
 
-def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> ReaderPool | None:
+def _pool(processes: int, opening: Callable[..., Snapshot], where: Path | str, *which: object) -> ReaderPool | None:
     """The worker processes that answer batches; None for one process, which is this one."""
     if processes == 1:
         return None
     from indexmill.retrieve.worker_pool import ReaderPool
 
-    return ReaderPool(partial(opening, where.absolute(), *which), processes)
+    return ReaderPool(partial(opening, where.absolute() if isinstance(where, Path) else where, *which), processes)
 
 
-def _open_blob(store: FolderReader, version: int | None, artifact: Artifact) -> Path:
+def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:
     """A blob of a store, found by its digest; raises CorruptBlob, or SnapshotNotFound if the version is gone."""
     try:
-        return store.blob_path_verified(artifact.digest, artifact.bytes)
+        return store.blob(artifact.digest, artifact.bytes)
     except CorruptBlob:
         if version is not None:  # it may have been removed while it was open, before this was first used
             store.check_there(version)

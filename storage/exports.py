@@ -23,12 +23,12 @@ from pydantic import Field
 from indexmill.errors import CorruptBlob
 from indexmill.store.exported import MANIFEST_FILE, exported_name
 from indexmill.store.folder import BLOB_ADVICE
-from indexmill.store.layout import blob_path, export_name, export_prefix
+from indexmill.store.layout import export_name, export_prefix
 from indexmill.store.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
 from indexmill.store.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all
-from storage.folder import FolderStore, sync_folder
+from storage.folder import sync_folder
 from storage.protocol import Store
 from storage.records import create_next, get_record, numbered
 from storage.tables import writer
@@ -68,7 +68,7 @@ def exports(store: Store) -> list[Export]:
     return [get_record(store, name, Export) for name in numbered(store.list(export_prefix())).values()]
 
 
-def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:
+def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:
     """Copy a snapshot into an empty folder as `indexmill.store.exported` reads it, and sync it.
 
     The manifest comes last. `copied` is told of every artifact. Raises CorruptBlob for a blob whose bytes are not those
@@ -80,7 +80,7 @@ def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callab
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         folders.update(path.parents[: len(path.relative_to(folder).parts)])
-        _copy(store.root / blob_path(artifact.digest), path, artifact)
+        _copy(store.open_local(artifact.digest), path, artifact)
         copied(artifact)
     write_file(folder / MANIFEST_FILE, [manifest.to_bytes()])
     for made in sorted(folders):

@@ -27,7 +27,15 @@ from indexmill.errors import (
     StoreNotWritable,
 )
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.folder import blob_bytes, check_store, hash_file, read_name, verified_again, verified_blob
+from indexmill.store.folder import (
+    blob_bytes,
+    check_store,
+    hash_file,
+    list_names,
+    read_name,
+    verified_again,
+    verified_blob,
+)
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
 from storage import reserve
 from storage.faults import fault_point, write_all
@@ -39,10 +47,10 @@ __all__ = [
     "FolderStore",
     "check_free",
     "drop_scratch",
-    "init_store",
+    "init_folder",
     "link",
     "make_scratch",
-    "open_store",
+    "open_folder",
     "replace_file",
     "sync_folder",
 ]
@@ -57,7 +65,7 @@ _OLD = 24 * 3600.0  # seconds after which a temporary file of another machine co
 _counter = itertools.count()
 
 
-def init_store(path: Path | str) -> FolderStore:
+def init_folder(path: Path | str) -> FolderStore:
     """Create a store in a folder, or open the store that is there; safe to call from many processes at once.
 
     Raises ConfigurationError if the folder holds other things, StoreNotWritable if it cannot be made.
@@ -98,7 +106,7 @@ def _others(root: Path) -> list[str]:
     return sorted(name for name in names if name not in expected and not name.startswith("."))
 
 
-def open_store(url: str | Path) -> FolderStore:
+def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
     Raises SnapshotNotFound if there is none, UnsupportedFormat if a newer indexmill wrote it, ConfigurationError for
@@ -112,7 +120,7 @@ def _root(url: str | Path) -> Path:
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
     elif "://" in text:
-        raise ConfigurationError(f"{text} is not a folder: stores live in a folder of a local or shared file system")
+        raise ConfigurationError(f"{text} is not a folder")
     return Path(text).absolute()
 
 
@@ -284,19 +292,7 @@ class FolderStore:
 
     def list(self, prefix: str) -> Names:
         """The names that begin with a prefix, sorted."""
-        folder = prefix.rpartition("/")[0]
-        top = self.root / check_name(folder) if folder else self.root
-        names = []
-        try:
-            for parent, folders, files in os.walk(top, onerror=_unless_gone):
-                below = Path(parent).relative_to(self.root)
-                hidden = (TEMPORARY, "lost+found") if below == Path() else ()
-                folders[:] = [name for name in folders if name not in hidden and not name.startswith(".")]
-                # A leading dot is no name of ours: network file systems and desktops leave such files.
-                names += [(below / name).as_posix() for name in files if not name.startswith(".")]
-        except OSError as error:
-            raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
-        return sorted(name for name in names if name.startswith(prefix))
+        return list_names(self.root, prefix)
 
     def stat(self, name: str) -> Stat | None:
         """The size and modification time of a record or blob; None if it is not there."""
@@ -316,7 +312,16 @@ class FolderStore:
             path.unlink(missing_ok=True)
             fault_point("deleted")
 
-    # The reserve
+    # The disk
+
+    @property
+    def folder(self) -> Path:
+        """The folder itself."""
+        return self.root
+
+    def keep_reserve(self) -> None:
+        """Allocate the reserve if it is missing."""
+        reserve.keep(self.root)
 
     @contextlib.contextmanager
     def freeing_space(self) -> Iterator[None]:
@@ -326,7 +331,7 @@ class FolderStore:
             yield
         finally:
             self._frees_space = False
-            reserve.keep(self.root)
+            self.keep_reserve()
 
     def _with_reserve(self, write: Callable[[], _T], may_use_it: bool) -> _T:
         try:
@@ -536,8 +541,3 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error

@@ -10,57 +10,44 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
+from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.canonical import digest_of
 from indexmill.store.folder import hash_file, read_name
 from indexmill.store.layout import TEMPORARY, blob_path, check_name
-from storage.folder import FolderStore, check_free, drop_scratch, link, make_scratch, open_store
+from storage.folder import drop_scratch, link, make_scratch
 from storage.protocol import Names, Stat, Store
 from storage.writing import writing_to_store
 
-__all__ = ["OverlayStore", "open_any", "overlay_of"]
+__all__ = ["SCHEME", "OverlayStore", "open_overlay"]
 
-_SCHEME = "overlay:"
+SCHEME = "overlay"
+"""The scheme of an overlay's URL."""
 _DELETED = "deleted"
 
 
-def open_any(url: str) -> Store:
-    """Open the store of a URL, as workers do: a folder or an overlay."""
-    if not url.startswith(_SCHEME):
-        return open_store(url)
-    above, _, below = url.removeprefix(_SCHEME).partition("?")
-    return OverlayStore(Path(unquote(above)), open_store(unquote(below)) if below else None)
-
-
-def overlay_of(path: Path, above: Path) -> OverlayStore:
-    """An empty overlay over the store at a path, or over nothing if there is no store yet.
-
-    Raises as a build would: ConfigurationError if the path holds other things, UnsupportedFormat, CorruptBlob.
-    """
-    try:
-        return OverlayStore(above, open_store(path))
-    except SnapshotNotFound:
-        check_free(path)
-        return OverlayStore(above, None)
+def open_overlay(url: str, open_below: Callable[[str], Store]) -> OverlayStore:
+    """The overlay of a URL. open_below: opens the store below."""
+    above, _, below = url.removeprefix(f"{SCHEME}:").partition("?")
+    return OverlayStore(Path(unquote(above)), open_below(unquote(below)) if below else None)
 
 
 class OverlayStore:
     """A store over another one; see `storage.protocol.Store` for what each method promises, except durability."""
 
-    def __init__(self, above: Path, below: FolderStore | None) -> None:
+    def __init__(self, above: Path, below: Store | None) -> None:
         self.above, self.below = above, below
 
-    def __reduce__(self) -> tuple[type[OverlayStore], tuple[Path, FolderStore | None]]:
+    def __reduce__(self) -> tuple[type[OverlayStore], tuple[Path, Store | None]]:
         return OverlayStore, (self.above, self.below)
 
     @property
     def url(self) -> str:
-        """The URL that `open_any` accepts."""
-        return f"{_SCHEME}{quote(str(self.above))}?{quote(self.below.url) if self.below else ''}"
+        """The URL that `open_store` accepts."""
+        return f"{SCHEME}:{quote(str(self.above))}?{quote(self.below.url) if self.below else ''}"
 
     def is_new(self, digest: str) -> bool:
         """True if a blob was written here and is not in the store below."""
@@ -170,6 +157,18 @@ class OverlayStore:
     def sweep(self, now: float, keep: str = "") -> int:
         """Nothing: what other runs left is not seen here."""
         return 0
+
+    @property
+    def folder(self) -> Path:
+        """The folder above."""
+        return self.above
+
+    def freeing_space(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is set aside."""
+        return contextlib.nullcontext()
+
+    def keep_reserve(self) -> None:
+        """Nothing is set aside."""
 
     def _deleted(self, name: str) -> Path:
         return self.above / _DELETED / name

@@ -6,6 +6,7 @@ folder and an object store can behave alike.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -94,6 +95,19 @@ class Store(Protocol):
 
     def drop_scratch(self, run_id: str) -> None:
         """Remove the scratch folder of a run, and all in it."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The folder on this machine that the store writes to: its own, or that of the cache of an object store."""
+        ...
+
+    def freeing_space(self) -> AbstractContextManager[None]:
+        """A block that removes more than it writes: on a full disk its records may use the reserve."""
+        ...
+
+    def keep_reserve(self) -> None:
+        """Set space aside for such a block, if the store is on a disk that can be full."""
         ...
 
     def sweep(self, now: float, keep: str = "") -> int:

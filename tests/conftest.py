@@ -39,9 +39,9 @@ def quick() -> Iterator[Path]:
 @pytest.fixture
 def store(quick: Path) -> FolderStore:
     """An empty store in memory."""
-    from storage.folder import init_store
+    from storage.folder import init_folder
 
-    return init_store(quick / "store")
+    return init_folder(quick / "store")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import click
 from flows.command.shared import make_progress, print_result, store_of, version_number
 from flows.export import export_snapshot
 from indexmill.command.options import Options, common
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from indexmill.text.counted import counted
 
 __all__ = ["command"]
@@ -50,7 +50,7 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None, tab
     *word, folder = arguments
     store = store_of(options)
     if alias is not None:
-        version = FolderReader(store.root).resolve(alias=alias).version
+        version = StoreReader(store.url).resolve(alias=alias).version
     else:
         version = version_number(store, *word or ["newest"])
     form = "graphml" if graphml else tables or "snapshot"

@@ -9,7 +9,9 @@ import click
 
 from flows.command.shared import make_progress, print_result
 from flows.repair import Repaired, repair
-from indexmill.command.options import Options, common, store_folder
+from indexmill.command.options import Options, common, store_location
+from indexmill.errors import BadInput
+from indexmill.store.bucket import place_of
 from indexmill.store.layout import is_digest
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
@@ -52,9 +54,14 @@ def command(options: Options, version: str | None, sources: tuple[str, ...], dry
     Exit codes: 0 everything is whole, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
     something to do; the output says whether a build can make it or only a copy has it.
     """
-    copies = [open_copy(Path(store_folder(source))) for source in sources]
-    root = Path(options.store_path()).absolute()
-    done = repair(root, copies, version=version, dry_run=dry_run, progress=make_progress())
+    copies = [open_copy(Path(store_location(source))) for source in sources]
+    root = place_of(options.store_path())
+    if isinstance(root, str):
+        raise BadInput(
+            f"{root} is in an object store, and repair works on folders: remove what `indexmill verify` names as "
+            "damaged with the service's own tools and build again, or restore a version that the service has kept"
+        )
+    done = repair(root.absolute(), copies, version=version, dry_run=dry_run, progress=make_progress())
     print_result(options, done.to_json(), _lines(done))
     if not done.whole:
         click.get_current_context().exit(_STILL_MISSING)

@@ -14,11 +14,12 @@ import click
 from flows.progress import Lines, TerminalBars
 from indexmill.command.options import Options
 from indexmill.command.versions import version_of
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from indexmill.text.counted import counted
 from indexmill.text.table import table
 from schemas.config import Configuration, load_configuration
-from storage.folder import FolderStore, open_store
+from storage.protocol import Store
+from storage.stores import open_store
 
 if TYPE_CHECKING:
     from flows.run import PlanOptions
@@ -134,14 +135,14 @@ def configuration_of(options: Options, overrides: Mapping[str, Any] | None = Non
     return load_configuration(options.configuration_path(), overrides)
 
 
-def store_of(options: Options) -> FolderStore:
+def store_of(options: Options) -> Store:
     """The store that the options or the configuration file name; raises SnapshotNotFound where it is not there."""
     return open_store(options.store_path())
 
 
-def version_number(store: FolderStore, word: str) -> int:
+def version_number(store: Store, word: str) -> int:
     """The version that a word means at this moment: a number, an alias or `newest`; raises SnapshotNotFound."""
-    return version_of(FolderReader(store.root), word)
+    return version_of(StoreReader(store.url), word)
 
 
 def make_progress() -> Lines:

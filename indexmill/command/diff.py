@@ -38,11 +38,11 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     """
     from indexmill.command.versions import version_of
     from indexmill.diff import diff
-    from indexmill.store.folder import FolderReader
+    from indexmill.store.reader import StoreReader
 
-    store = FolderReader(options.store_path())
+    store = StoreReader(options.store_path())
     older, newer = (None if word is None else version_of(store, word) for word in (a, b))
-    found = diff(store.root, older, newer, names=limit).to_json(limit)
+    found = diff(store.url, older, newer, names=limit).to_json(limit)
     if options.json:
         options.print_json(found)
     else:

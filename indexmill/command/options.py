@@ -24,6 +24,7 @@ import click
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
+from indexmill.store.bucket import bucket_url
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -44,7 +45,7 @@ __all__ = [
     "parameters_by_method",
     "pinned",
     "shared_options",
-    "store_folder",
+    "store_location",
     "together",
 ]
 
@@ -115,7 +116,7 @@ class Options:
         if not isinstance(store, str):
             raise ConfigurationError(f"{where} is {store!r}; expected a path")
         try:
-            return store_folder(store, folder)
+            return store_location(store, folder)
         except ValueError as error:
             raise ConfigurationError(f"{where.removesuffix(':')}: {error}") from error
 
@@ -159,17 +160,17 @@ class Options:
         click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
 
 
-def store_folder(store: str, folder: Path = Path()) -> str:
-    """The folder that a store's setting means: a path, taken from ``folder`` and with ``~`` for home, or a file: URL.
+def store_location(store: str, folder: Path = Path()) -> str:
+    """The folder or URL that a store's setting means: a path starts at ``folder``, with ``~`` for home.
 
-    Raises ValueError for another kind of URL, and for nothing.
+    Raises ValueError for nothing, and for a URL of no store.
     """
     if not store:
         raise ValueError("expected a path, found nothing")
     if store.startswith("file:"):
         return unquote(urlsplit(store).path)
     if "://" in store:
-        raise ValueError(f"{store} is not a folder: stores live in a folder of a local or shared file system")
+        return bucket_url(store)
     return anchored(store, folder)
 
 

@@ -11,8 +11,8 @@ from indexmill.text.printable import printable
 from indexmill.text.table import table
 
 if TYPE_CHECKING:
-    from indexmill.store.folder import FolderReader
     from indexmill.store.manifest import Removal
+    from indexmill.store.reader import StoreReader
 
 __all__ = ["command", "listed"]
 
@@ -21,9 +21,9 @@ __all__ = ["command", "listed"]
 @common
 def command(options: Options) -> None:
     """List the versions of the index, the newest first, with their aliases, and the hold on builds, if there is one."""
-    from indexmill.store.folder import FolderReader
+    from indexmill.store.reader import StoreReader
 
-    store = FolderReader(options.store_path())
+    store = StoreReader(options.store_path())
     found = listed(store)
     aliases = store.aliases()
     hold = store.hold()
@@ -69,7 +69,7 @@ def _remark(one: dict[str, Any]) -> str:
     return str(one["damaged"] or one["note"])
 
 
-def listed(store: FolderReader) -> list[dict[str, Any]]:
+def listed(store: StoreReader) -> list[dict[str, Any]]:
     """Every version, the newest first, as ``snapshots --json`` prints it.
 
     A version whose ref or manifest cannot be read stands in the list with what is wrong with it under ``damaged``, one
@@ -84,7 +84,7 @@ def listed(store: FolderReader) -> list[dict[str, Any]]:
     ]
 
 
-def _version(store: FolderReader, version: int, aliases: list[str], removal: Removal | None) -> dict[str, Any]:
+def _version(store: StoreReader, version: int, aliases: list[str], removal: Removal | None) -> dict[str, Any]:
     from indexmill.errors import StoreError
 
     shown: dict[str, Any] = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from indexmill.command.options import Options, common
+from indexmill.store.bucket import place_of
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 
@@ -25,7 +26,7 @@ def command(options: Options, version: str | None) -> None:
 
     VERSION is a number, an alias or `newest`. Exits with 1 if something is damaged or missing, and names it.
     """
-    report = _checked(Path(options.store_path()), version)
+    report = _checked(place_of(options.store_path()), version)
     if options.json:
         options.print_json(report.to_json())
     else:
@@ -38,16 +39,16 @@ def command(options: Options, version: str | None) -> None:
         click.get_current_context().exit(1)
 
 
-def _checked(path: Path, version: str | None) -> Verification:
+def _checked(path: Path | str, version: str | None) -> Verification:
     """The report of a store's version, or of an exported folder."""
     from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
     from indexmill.store.exported import ExportedFolder, is_exported
-    from indexmill.store.folder import FolderReader
+    from indexmill.store.reader import StoreReader
     from indexmill.store.verify import Verification, check_artifacts, verify
 
-    if not is_exported(path):
-        store = FolderReader(path)
+    if isinstance(path, str) or not is_exported(path):
+        store = StoreReader(path)
         number, alias = selection(version)
         return verify(store, number if alias is None else store.resolve(alias=alias).version)
     if version is not None:

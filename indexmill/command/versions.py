@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from indexmill.store.folder import FolderReader
+    from indexmill.store.reader import StoreReader
 
 __all__ = ["selection", "version_of"]
 
@@ -17,6 +17,6 @@ def selection(word: str | None) -> tuple[int | None, str | None]:
     return (int(word), None) if word.isdecimal() else (None, word)
 
 
-def version_of(store: FolderReader, word: str) -> int:
+def version_of(store: StoreReader, word: str) -> int:
     """The version that a word on the command line means at this moment; raises SnapshotNotFound."""
     return store.resolve(*selection(word)).version

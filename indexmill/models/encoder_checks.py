@@ -52,7 +52,7 @@ def check_encoder_files(files: Mapping[str, Path]) -> None:
 
 
 @contextmanager
-def encoder_errors(where: Path) -> Iterator[None]:
+def encoder_errors(where: Path | str) -> Iterator[None]:
     """Raise CorruptBlob where an encoder that a snapshot carries fails, a panic of its tokenizer included.
 
     What this machine lacks is not the snapshot's fault, and passes: memory, files, libraries.

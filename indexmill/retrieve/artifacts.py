@@ -22,7 +22,7 @@ class Artifacts(Protocol):
     """The artifacts of one version, read-only. Thread-safe."""
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Path | str:
         """The snapshot's location, for messages."""
         ...
 

@@ -39,6 +39,7 @@ __all__ = [
     "receipt_prefix",
     "ref_name",
     "ref_prefix",
+    "refs_prefix",
     "refusal_name",
     "refusal_prefix",
     "release_name",
@@ -97,6 +98,11 @@ def number_of(name: str) -> int | None:
     """The number in the last component of `.../00000000000000000007.json`; None for any other name."""
     matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
     return int(matched[1]) if matched else None
+
+
+def refs_prefix() -> str:
+    """The prefix of all refs, aliases and removals."""
+    return "refs/"
 
 
 def ref_prefix(branch: str) -> str:

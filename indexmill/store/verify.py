@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from indexmill.errors import IndexmillError, StoreError
 from indexmill.store.canonical import canonical_json
-from indexmill.store.folder import FolderReader, blob_bytes, verified_blob
 from indexmill.store.manifest import Artifact, Manifest, describe_table
 from indexmill.store.packs import open_pack
+from indexmill.store.reader import StoreReader
 from indexmill.store.regular_files import MANIFEST_BYTES
 
 __all__ = ["Problem", "Verification", "check_artifacts", "verify"]
@@ -63,7 +63,7 @@ class Verification:
         }
 
 
-def verify(store: FolderReader, version: int | None = None) -> Verification:
+def verify(store: StoreReader, version: int | None = None) -> Verification:
     """Check a version, the newest by default: hash every blob anew, and hold tables and packs against the manifest.
 
     Damage is reported, not raised. Raises SnapshotNotFound if there is no such version, or it was removed.
@@ -78,7 +78,7 @@ def verify(store: FolderReader, version: int | None = None) -> Verification:
     if ref.parent is not None and ref.parent not in store.versions():
         problems.append(Problem("ref", f"version {ref.version} follows version {ref.parent}, which is missing"))
     try:
-        data = blob_bytes(store.root, ref.manifest, MANIFEST_BYTES)
+        data = store.blob_bytes(ref.manifest, MANIFEST_BYTES, again=True)
         manifest = store.manifest(ref.manifest)
     except StoreError as error:
         return Verification(number, ref.manifest, 0, 0, (*problems, Problem("manifest", str(error))))
@@ -86,14 +86,12 @@ def verify(store: FolderReader, version: int | None = None) -> Verification:
         problems.append(Problem("manifest", "is not canonical JSON"))
     read = len(data)
     try:
-        lineage = blob_bytes(store.root, manifest.lineage)
+        lineage = store.blob_bytes(manifest.lineage, again=True)
         read += len(lineage)
         problems += _check_lineage(lineage)
     except StoreError as error:
         problems.append(Problem("lineage", str(error)))
-    checked, found = check_artifacts(
-        manifest, lambda artifact: verified_blob(store.root, artifact.digest, artifact.bytes, again=True)
-    )
+    checked, found = check_artifacts(manifest, lambda artifact: store.blob(artifact.digest, artifact.bytes, again=True))
     read += sum(artifact.bytes for artifact in checked)
     return Verification(number, ref.manifest, len(checked), read, (*problems, *found))
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from indexmill.command.options import DEFAULT_STORE, store_folder
+from indexmill.command.options import DEFAULT_STORE, store_location
 from indexmill.retrieve.registry import METHODS
+from indexmill.store.bucket import place_of
 from schemas.config.base import Settings
 from schemas.config.families import Family, FamilySettings
 from schemas.config.models import EmbedSettings, LlmSettings, Price, RecogniseSettings
@@ -22,7 +23,10 @@ __all__ = ["Configuration"]
 class Configuration(Settings):
     """Everything `indexmill.yaml` may say."""
 
-    store: Path = Field(Path(DEFAULT_STORE), description="the folder that holds the index")
+    store: Path | str = Field(
+        Path(DEFAULT_STORE),
+        description="the folder that holds the index, or a place in an object store: s3://BUCKET/PREFIX, gs:// or az://",
+    )
     corpus: CorpusSettings | None = Field(None, description="what the index is built from; `--corpus` overrides it")
     split: SplitSettings = SplitSettings()
     shards: ShardSettings = ShardSettings()
@@ -50,8 +54,8 @@ class Configuration(Settings):
 
     @field_validator("store", mode="before")
     @classmethod
-    def _in_a_folder(cls, value: object) -> object:
-        return store_folder(value) if isinstance(value, str) else value
+    def _somewhere(cls, value: object) -> object:
+        return place_of(store_location(value)) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _gates_ask_what_is_built(self) -> Configuration:

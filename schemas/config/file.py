@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
+from indexmill.command.options import DEFAULT_STORE, anchored, store_location
 from indexmill.errors import ConfigurationError
 from indexmill.mistakes import mistakes
 from indexmill.models.secrets import redacted
@@ -51,7 +51,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
     store = content.setdefault("store", DEFAULT_STORE)
     if isinstance(store, str):
         with contextlib.suppress(ValueError):  # the model reports it with the setting's name
-            content["store"] = store_folder(store, folder)
+            content["store"] = store_location(store, folder)
     corpus = content.get("corpus")
     if isinstance(corpus, dict):
         paths = corpus.get("paths")

@@ -19,9 +19,9 @@ from indexmill.models.embedder import Embedder, HashEmbedder, TokenEncoder, Toke
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from indexmill.store.canonical import digest_of
 from schemas.config import EmbedSettings
-from storage.overlay import open_any
 from storage.processes import this_process
 from storage.protocol import Store
+from storage.stores import open_store
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 
 __all__ = [
@@ -144,7 +144,7 @@ def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The fingerprint of an encoder as this worker opens it, and the machine of this worker."""
-    return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
+    return _open(open_store(store_url), opening).fingerprint.as_dict(), _machine()
 
 
 def encoder_of(part: Part[Any]) -> Embedder:

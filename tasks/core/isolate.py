@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from indexmill.errors import IndexmillError
 from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
-from storage.folder import open_store
+from storage.stores import open_store
 from storage.tables import read_table
 from tasks.core.child import ending, import_path
-from tasks.core.process_environment import secret_variables, without, worker_environment
+from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of
 
 __all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
@@ -75,7 +75,7 @@ def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
     stage = stage_of(job)
-    environment = without(secret_variables(llm)) if stage.requests is None else worker_environment(llm)
+    environment = worker_environment(llm if stage.requests else None, job.store_url)
     suspects: list[Rows] = []
     for trial in _tried(job, [(0, 0), *blocks], environment):
         if trial.detail:

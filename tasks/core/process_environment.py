@@ -12,6 +12,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # child processes import this before anything else
+    from pathlib import Path
+
     from schemas.config import LlmSettings
 
 __all__ = ["reader_environment", "secret_variables", "without", "worker_environment"]
@@ -22,6 +24,9 @@ _OF_A_READER = re.compile(
     r"|(OMP|OPENBLAS|MKL)_NUM_THREADS|MALLOC_\w+|ARROW_\w+"
 )
 """The variables that tell Python and its libraries where to find files and how to work."""
+
+_OF_A_STORE = {"s3": ("AWS_",), "gs": ("GOOGLE_", "GCP_"), "az": ("AZURE_",)}
+"""How the names of variables begin that give access to a store, by the scheme of its URL."""
 
 _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
 
@@ -49,8 +54,12 @@ def without(names: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
-def worker_environment(llm: LlmSettings | None) -> dict[str, str]:
-    """The environment of workers, or of a process that tries documents. llm: None if no model is asked."""
+def worker_environment(llm: LlmSettings | None, store: Path | str | None = None) -> dict[str, str]:
+    """The environment of workers, or of a process that tries documents.
+
+    llm: None if no model is asked. store: the store that they write to; they get the credentials of its service.
+    """
+    kept = _OF_A_STORE.get(str(store).partition("://")[0], ())
     if llm is None or llm.backend == "extractive":
-        return without(secret_variables(llm))
+        return without([name for name in secret_variables(llm) if not name.startswith(kept)])
     return without([name for name in os.environ if name.startswith("PREFECT_")])

@@ -26,9 +26,9 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
 from storage.arrays import put_pack
-from storage.overlay import open_any
 from storage.protocol import Store
 from storage.receipts import Receipt, find, record, replace
+from storage.stores import open_store
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
 from tasks.core.estimate import Estimate, Expected
@@ -355,7 +355,7 @@ def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -
 def make_part(job: Job) -> PartResult:
     """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time."""
     started = time.perf_counter()
-    store = open_any(job.store_url)
+    store = open_store(job.store_url)
     stage = stage_of(job)
     found = find(store, stage.name, job.key)
     if found is not None and not job.cold:

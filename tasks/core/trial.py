@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.folder import open_store
 from storage.protocol import Store
+from storage.stores import open_store
 from tasks.core.isolate import Rows, Trial, blames_documents
 from tasks.core.stage import Job, Part, stage_of
 

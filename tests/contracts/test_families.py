@@ -17,8 +17,8 @@ from flows.run import Outcome
 from indexmill.errors import FamilyNotFound
 from indexmill.hits import Hit
 from indexmill.snapshot import Snapshot
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.config import FamilySettings
 from tasks.core.report import Silent
@@ -202,7 +202,7 @@ def test_a_lost_start_is_none(quick: Path, family: str) -> None:
 
 
 def test_a_damaged_artifact_is_found(nights: Nights) -> None:
-    reader = FolderReader(nights.index.root)
+    reader = StoreReader(nights.index.root)
     assert verify(reader).ok
     with nights.index.snapshot() as snapshot:
         artifacts = {one.name.partition("/")[0]: one for one in snapshot.manifest.artifacts}
@@ -277,6 +277,6 @@ def test_a_forgotten_document_leaves_no_trace(quick: Path) -> None:
     with index.snapshot() as snapshot:
         assert traces(snapshot, "forgotten", text) == set()
         assert snapshot.manifest.corpus.documents == len(ROWS)
-    assert verify(FolderReader(index.root)).ok
+    assert verify(StoreReader(index.root)).ok
     cold = index.build(rows, cold=True)
     assert cold.manifest == index.beside().build(ROWS).manifest

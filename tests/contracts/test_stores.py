@@ -1,11 +1,15 @@
-"""What every store promises (`storage.protocol.Store`): a folder, and an overlay of one or of nothing."""
+"""What every store promises (`storage.protocol.Store`), whatever its kind and however bad the network."""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -14,28 +18,61 @@ from hypothesis import strategies as st
 from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path
-from storage.folder import init_store
-from storage.overlay import OverlayStore, open_any
+from storage.overlay import OverlayStore
 from storage.protocol import Store
+from storage.stores import init_store, open_store
 from tests.storage.quick import quick_folder
+from tests.storage.services import FaultProxy, bucket_of, s3_environment, s3_service
 
-STORES: dict[str, Callable[[Path], Store]] = {
-    "folder": lambda root: init_store(root / "store"),
-    "overlay": lambda root: OverlayStore(root / "above?%", init_store(root / "store")),
-    "overlay over nothing": lambda root: OverlayStore(root / "above?%", None),
+STORES: dict[str, Callable[[Path, Endpoints], Store]] = {
+    "folder": lambda root, _: init_store(root / "store"),
+    "overlay": lambda root, _: OverlayStore(root / "above?%", init_store(root / "store")),
+    "overlay over nothing": lambda root, _: OverlayStore(root / "above?%", None),
+    "s3": lambda _, endpoints: init_store(f"{bucket_of(endpoints.service)}/some/prefix"),
+    "s3 through a bad network": lambda _, endpoints: through(endpoints),
+    "overlay over s3": lambda root, endpoints: OverlayStore(root / "above?%", init_store(bucket_of(endpoints.service))),
 }
+RATES = {"lost": 0.1, "500": 0.1, "503": 0.03, "reset": 0.03, "truncated": 0.03, "slow": 0.01}
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """An S3 service, and a proxy before it that answers badly."""
+
+    service: str
+    proxy: str
+
+
+@pytest.fixture(scope="module")
+def endpoints() -> Iterator[Endpoints]:
+    with s3_service() as service, FaultProxy(service, RATES) as proxy:
+        yield Endpoints(service, proxy.url)
+
+
+def through(endpoints: Endpoints) -> Store:
+    """A store behind the proxy."""
+    url = bucket_of(endpoints.service)
+    with s3_environment(endpoints.proxy):
+        return init_store(url)
+
+
+@contextmanager
+def folders() -> Iterator[Path]:
+    """A folder for stores, with the cache of object stores."""
+    with quick_folder() as folder, patch.dict(os.environ, {"INDEXMILL_CACHE": str(folder / "cache")}):
+        (folder / "above?%").mkdir()
+        yield folder
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    with quick_folder() as folder:
-        (folder / "above?%").mkdir()
-        yield STORES[request.param](folder)
+def store(request: pytest.FixtureRequest, endpoints: Endpoints) -> Iterator[Store]:
+    with folders() as folder:
+        yield STORES[request.param](folder, endpoints)
 
 
 def test_a_store_travels_to_another_process_by_its_url(store: Store) -> None:
     digest = store.put_blob(b"data")
-    for other in (open_any(store.url), pickle.loads(pickle.dumps(store))):  # noqa: S301
+    for other in (open_store(store.url), pickle.loads(pickle.dumps(store))):  # noqa: S301
         assert other.url == store.url
         assert other.get_blob(digest) == b"data"
 
@@ -117,15 +154,14 @@ def test_a_name_stays_inside_the_store(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", STORES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
 def test_a_store_behaves_like_a_dictionary_of_first_writers(
-    kind: str, operations: list[tuple[str, int, bytes]]
+    endpoints: Endpoints, kind: str, operations: list[tuple[str, int, bytes]]
 ) -> None:
     expected: dict[str, bytes] = {}
-    with quick_folder() as folder:
-        (folder / "above?%").mkdir()
-        store = STORES[kind](folder)
+    with folders() as folder:
+        store = STORES[kind](folder, endpoints)
         for operation, number, data in operations:
             name = f"work/stage/{number}.json"
             if operation == "create":

@@ -20,7 +20,7 @@ from schemas.config import Configuration, LlmSettings
 from schemas.tables import DESCRIBED, ENTITIES, PIECES, RELATION_PIECES
 from storage import ledger
 from storage.arrays import put_pack
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
@@ -264,7 +264,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cas
 @pytest.fixture
 def store() -> Iterator[FolderStore]:
     with quick_folder() as folder:
-        yield init_store(folder / "store")
+        yield init_folder(folder / "store")
 
 
 @dataclass
@@ -403,7 +403,7 @@ def test_each_text_is_paid_for_once_and_copied_though_the_ledger_is_lost(case: C
         assert server.chats[-1].json()["messages"][1]["content"] == asked.content
         assert edited.texts == night.texts
         with quick_folder() as folder:
-            fresh = Night(case, init_store(folder / "store"), asking(server), EDITED)
+            fresh = Night(case, init_folder(folder / "store"), asking(server), EDITED)
             assert fresh.made.receipt.outputs == edited.made.receipt.outputs
 
 
@@ -430,7 +430,7 @@ def test_an_answer_that_says_nothing_is_none_and_one_that_says_too_much_is_cut(c
         made = Night(case, store, asking(server)).made
         assert made.counts["stand_ins"] == made.receipt.failed == len(TOLD)
     with quick_folder() as folder, LlmServer(answer=saying(case, "{} " + "word " * 10_000)) as server:
-        night = Night(case, init_store(folder / "store"), asking(server))
+        night = Night(case, init_folder(folder / "store"), asking(server))
         assert all(TOKENS < len(text) <= 32 * TOKENS for text in night.texts)
 
 

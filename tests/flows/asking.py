@@ -14,7 +14,7 @@ from flows.plan import make_plan
 from flows.run import Outcome
 from schemas.config import Configuration
 from storage import ledger, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.ledger import LedgerEntry
 from tasks.core.report import Silent
 from tasks.pipeline.plan.plan import Plan
@@ -72,7 +72,7 @@ def build_within_plan(chosen: dict[str, Any], server: LlmServer) -> tuple[Plan, 
 
 def stage_report(chosen: dict[str, Any], outcome: Outcome, stage: str) -> dict[str, Any]:
     """What the record of a run counts of a stage."""
-    end = runs.read_run(open_store(chosen["store"]), outcome.run).end
+    end = runs.read_run(open_folder(chosen["store"]), outcome.run).end
     assert end is not None
     stages: Any = end.report["stages"]
     return stages[stage]  # type: ignore[no-any-return]
@@ -80,7 +80,7 @@ def stage_report(chosen: dict[str, Any], outcome: Outcome, stage: str) -> dict[s
 
 def answers_of(store: Path | str, task: str | None = None) -> list[LedgerEntry]:
     """The answers in the ledger, of one task or of all."""
-    entries = [entry for _, _, entry in ledger.scan(open_store(store)) if entry is not None]
+    entries = [entry for _, _, entry in ledger.scan(open_folder(store)) if entry is not None]
     return [entry for entry in entries if task in (None, entry.task)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from flows.run import Outcome, build_inline
 from schemas.config import Configuration
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import settings
@@ -78,7 +78,7 @@ def expected(memory: Path) -> Expected:
 def two_versions(versions: Versions) -> Iterator[FolderStore]:
     """A copy of the store with two versions."""
     with quick_folder() as folder:
-        yield open_store(shutil.copytree(versions.root, folder / "store"))
+        yield open_folder(shutil.copytree(versions.root, folder / "store"))
 
 
 @pytest.fixture

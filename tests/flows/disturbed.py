@@ -9,7 +9,7 @@ from flows.export import export_snapshot
 from flows.rollback import roll_back
 from indexmill.errors import IndexmillError
 from storage import faults
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.report import Silent
 
 __all__ = ["export_and_die", "roll_back_and_die"]
@@ -19,7 +19,7 @@ def roll_back_and_die(root: Path, version: int, at: int, mode: str) -> None:
     """Roll back; the crossing `at` fails as `storage.faults` describes."""
     faults.arm(at, mode)
     try:
-        roll_back(open_store(root), version, note="a test")
+        roll_back(open_folder(root), version, note="a test")
     except IndexmillError as error:
         os._exit(error.exit_code)
 
@@ -28,6 +28,6 @@ def export_and_die(root: Path, version: int, folder: Path, at: int, mode: str, f
     """Export; the crossing `at` fails as `storage.faults` describes."""
     faults.arm(at, mode)
     try:
-        export_snapshot(open_store(root), version, folder, form=form, progress=Silent())
+        export_snapshot(open_folder(root), version, folder, form=form, progress=Silent())
     except IndexmillError as error:
         os._exit(error.exit_code)

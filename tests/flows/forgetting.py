@@ -20,7 +20,7 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path
 from schemas.config import Configuration
 from storage import gc, ledger, refs, refusals, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from storage.ledger import LedgerEntry
 from storage.refusals import RefusedPrompt
 from tasks.core.executor import InlineExecutor
@@ -81,7 +81,7 @@ def prepare(folder: Path, forks: Forks) -> dict[str, Any]:
         root, write(folder / "corpus.jsonl", "Goran Stave surveyed Quillon.", bad=True), families=SMALL_TREE
     )
     build(chosen)
-    store = open_store(root)
+    store = open_folder(root)
     refs.promote(store, "prod", 2, "2026-01-31T02:00:00Z", f"until {ID} is mended")
     refs.promote(store, "old", 1, "2026-01-31T02:00:00Z")
     killed = forks.build(
@@ -169,12 +169,12 @@ def forget_here(root: str, chosen: dict[str, Any], *ids: str) -> None:
         configuration = Configuration.model_validate(chosen)
         run_build(configuration, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
 
-    forget(open_store(root), ids or (ID,), build=build_without)
+    forget(open_folder(root), ids or (ID,), build=build_without)
 
 
 def collect(root: str, last: int | None, grace: float, now: float) -> None:
     """Collect garbage as the command with --now does, at a time of its own."""
-    store, policy = open_store(root), gc.Policy(last=last, grace=grace, wait=0.0)
+    store, policy = open_folder(root), gc.Policy(last=last, grace=grace, wait=0.0)
     with operation(store, "gc", clock=lambda: now) as run:
         gc.collect(store, run.lease, gc.survey(store, policy, clock=lambda: now), policy, clock=lambda: now)
 
@@ -207,7 +207,7 @@ def _columns_with(table: pa.Table, word: str) -> Iterator[str]:
 
 def end_state(root: Path) -> dict[str, Any]:
     """What a store holds once all is done, without what differs from run to run (clocks and run ids)."""
-    store = open_store(root)
+    store = open_folder(root)
     runs_of = store.list("runs/")
     quarantines = [runs.QuarantineRecord.from_bytes(store.get(n), n) for n in runs_of if "/quarantine." in n]
     return {
@@ -226,7 +226,7 @@ def end_state(root: Path) -> dict[str, Any]:
 
 def state_of(root: Path) -> list[str]:
     """What a reader would find wrong: versions that are there and lack a blob."""
-    store = open_store(root)
+    store = open_folder(root)
     removed = refs.removals(store)
     return [
         blob_path(digest)

@@ -7,9 +7,9 @@ from typing import Any
 
 import indexmill
 from indexmill.errors import SnapshotNotFound
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from storage.receipts import find
 
 __all__ = ["answers", "complete_parts", "files_of", "flip_byte", "whole_versions"]
@@ -48,7 +48,7 @@ def whole_versions(root: Path, expected: dict[int, str], answered: dict[int, Ans
     Each must be an `expected` one (manifest digest by version), whole to the last byte, and answer as it always did.
     """
     try:
-        reader = FolderReader(root)
+        reader = StoreReader(root)
     except SnapshotNotFound:
         return 0
     versions = reader.versions()
@@ -65,7 +65,7 @@ def whole_versions(root: Path, expected: dict[int, str], answered: dict[int, Ans
 def complete_parts(root: Path) -> dict[str, bytes]:
     """The receipts of a store by name. A receipt is the last thing that a part writes: its blobs are there."""
     try:
-        store: FolderStore = open_store(root)
+        store: FolderStore = open_folder(root)
     except SnapshotNotFound:
         return {}
     receipts = {}

@@ -16,12 +16,12 @@ import pytest
 import indexmill
 from flows.run import Outcome, Publish, backfill_inline, run_stages
 from indexmill.command import main
-from indexmill.store.folder import FolderReader
 from indexmill.store.manifest import Manifest
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.lease import holding
 from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import Progress, Silent
@@ -126,7 +126,7 @@ def test_a_backfill_in_waves_of_any_size_is_the_build_to_the_byte(expected: Expe
         assert outcome.vectors_made == expected.built.vectors_made
         assert (outcome.documents, outcome.passages) == (expected.built.documents, expected.built.passages)
         assert list((expected.folder / f"waves-{size}" / "tmp").iterdir()) == []
-    assert [run.start.command for run in runs.list_runs(open_store(expected.folder / "waves-1"))] == ["backfill"]
+    assert [run.start.command for run in runs.list_runs(open_folder(expected.folder / "waves-1"))] == ["backfill"]
 
 
 def test_a_finished_backfill_has_nothing_to_do(expected: Expected) -> None:
@@ -164,13 +164,13 @@ def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, afte
         chosen = expected.settings(f"stopped-{after}-{name}")
         root = Path(chosen["store"])
         stopped(chosen, Waves(2), after)
-        assert not FolderReader(root).versions()
+        assert not StoreReader(root).versions()
         assert list((root / "tmp").iterdir()) == []
         kept = complete_parts(root)
         outcome = going_on(chosen)
         assert outcome.manifest == expected.built.manifest
         assert outcome.parts_made + len(kept) == expected.built.parts_made
-        states = [(run.start.command, run.state) for run in runs.list_runs(open_store(root))]
+        states = [(run.start.command, run.state) for run in runs.list_runs(open_folder(root))]
         assert states == [("backfill", "failed"), ("backfill" if name == "filled" else "build", "published")]
 
 
@@ -179,7 +179,7 @@ def killed_everywhere(small: Expected, forks: Forks, points: int) -> None:
     whole = forks.build(small.settings("undisturbed"), waves=waves)
     assert whole.outcome is not None
     assert whole.outcome.manifest == small.built.manifest
-    manifests = {ref.version: ref.manifest for ref in refs.history(open_store(small.folder / "undisturbed"))}
+    manifests = {ref.version: ref.manifest for ref in refs.history(open_folder(small.folder / "undisturbed"))}
     crossed = whole.crossed
     commits = [at for at, name in enumerate(crossed, 1) if "refs/" in name]
     assert len(commits) == 3 * len(manifests) == 3 * whole.outcome.version > 3
@@ -189,10 +189,10 @@ def killed_everywhere(small: Expected, forks: Forks, points: int) -> None:
         ended = forks.build(small.settings(root.name), at, waves=waves)
         assert ended.code == -signal.SIGKILL
         kept = complete_parts(root)
-        versions = FolderReader(root).versions() if (root / "store.json").exists() else []
+        versions = StoreReader(root).versions() if (root / "store.json").exists() else []
         found.add(len(versions))
         again = filled(small.settings(root.name), waves)
-        assert {ref.version: ref.manifest for ref in refs.history(open_store(root))} == manifests
+        assert {ref.version: ref.manifest for ref in refs.history(open_folder(root))} == manifests
         assert again.manifest == small.built.manifest
         # A part that a version on the way needs alone is made once, too.
         assert again.parts_made + len(kept) == whole.outcome.parts_made
@@ -217,7 +217,7 @@ def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expec
     waves = -(-expected.shards // 2)
     assert outcome.version == waves
     assert outcome.manifest == expected.built.manifest
-    reader = FolderReader(root)
+    reader = StoreReader(root)
     assert reader.versions() == list(range(1, waves + 1))
     before: set[str] = set()
     for version in reader.versions():
@@ -240,10 +240,10 @@ def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expec
             with indexmill.open(expected.folder / f"alone-{version}") as snapshot:
                 assert snapshot.manifest.corpus.fingerprint == corpus.fingerprint
                 assert fresh.documents == corpus.documents
-    costs = [ref.cost["vectors_made"] for ref in refs.history(open_store(root))]
+    costs = [ref.cost["vectors_made"] for ref in refs.history(open_folder(root))]
     assert sum(int(str(cost)) for cost in costs) == outcome.vectors_made
     assert all(int(str(cost)) < expected.built.vectors_made for cost in costs)
-    (run,) = runs.list_runs(open_store(root))
+    (run,) = runs.list_runs(open_folder(root))
     assert (run.state, run.version) == ("published", waves)
 
 
@@ -258,7 +258,7 @@ def test_a_reader_keeps_its_version_while_a_backfill_is_at_work(expected: Expect
         def run(self, calls: Any, **options: Any) -> Iterator[Any]:
             for done in super().run(calls, **options):
                 if len(seen) % 7 == 0:
-                    assert FolderReader(tmp_path / "store").versions() == [1]
+                    assert StoreReader(tmp_path / "store").versions() == [1]
                     assert answers(tmp_path / "store") == before
                 seen.append(1)
                 yield done
@@ -277,7 +277,7 @@ def test_a_reader_keeps_its_version_while_a_backfill_is_at_work(expected: Expect
     assert len(seen) > 20
     assert (outcome.version, outcome.manifest) == (2, expected.built.manifest)
     assert answers(tmp_path / "store", 1) == before
-    assert FolderReader(tmp_path / "store").ref(1).manifest == old.manifest
+    assert StoreReader(tmp_path / "store").ref(1).manifest == old.manifest
 
 
 def in_order(build_: Build, steps: Any) -> None:
@@ -306,7 +306,7 @@ def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expec
     half = expected.shards // 2
     waves = expected.shards - 1
     stopped(chosen, Waves(1, publish_every=half), len(START) + waves * len(STAGES) + len(OF_CORPUS))
-    assert FolderReader(tmp_path / "store").versions() == [1]
+    assert StoreReader(tmp_path / "store").versions() == [1]
     changed = {name: (title, text + " Yorrick Ansel left Vell.") for name, (title, text) in rows.items()}
     touched = dict(list(changed.items())[::6])
     write_corpus(tmp_path / "corpus.jsonl", rows | touched)
@@ -379,7 +379,7 @@ def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
         ended.signal(number, everywhere=number == signal.SIGINT)
         assert ended.wait(60) == (130 if told_of else -number), ended.err
         assert ended.left_behind() == {}
-    lease = holding(open_store(tmp_path / "store"))
+    lease = holding(open_folder(tmp_path / "store"))
     assert lease is not None
     assert lease.released == told_of
     if told_of:

@@ -24,7 +24,7 @@ from indexmill.models.llm_errors import LlmForbidden
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration, load_configuration
 from storage import ledger, runs
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from storage.receipts import scan
 from tasks.core.report import Silent
 from tasks.pipeline.build import Build
@@ -60,12 +60,12 @@ def together(build: Build) -> Manifest:
 
 
 def last(plain: dict[str, Any]) -> runs.Run:
-    return runs.list_runs(open_store(plain["store"]))[-1]
+    return runs.list_runs(open_folder(plain["store"]))[-1]
 
 
 def answers(plain: dict[str, Any]) -> int:
     """How many answers the ledger holds."""
-    return sum(entry is not None for _, _, entry in ledger.scan(open_store(plain["store"])))
+    return sum(entry is not None for _, _, entry in ledger.scan(open_folder(plain["store"])))
 
 
 def report(run: runs.Run) -> dict[str, Any]:
@@ -107,13 +107,13 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
         assert sum(spent) == cost  # nothing was paid for twice
     assert found.manifest == expected.manifest
     assert "lsh_summaries has" in str(ended[0])
-    first = runs.list_runs(open_store(plain["store"]))[0]
+    first = runs.list_runs(open_folder(plain["store"]))[0]
     assert (first.state, first.exit_code) == ("budget", 4)
     totals = report(first)["totals"]
     assert totals["llm_tokens"] == spent[0]
     assert totals["llm_tokens"] == totals["llm_input_tokens"] + totals["llm_output_tokens"]
     assert totals["parts_failed"] == 0
-    done = [receipt for receipt in scan(open_store(plain["store"]), "lsh_summaries") if receipt.run_id == first.run_id]
+    done = [receipt for receipt in scan(open_folder(plain["store"]), "lsh_summaries") if receipt.run_id == first.run_id]
     assert done  # the parts that were finished are kept
 
 
@@ -143,7 +143,7 @@ def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick:
 
 def build_nothing(plain: dict[str, Any]) -> Path:
     """The store of some settings, made if it is not there."""
-    return init_store(Path(plain["store"])).root
+    return init_folder(Path(plain["store"])).root
 
 
 def test_a_budget_in_money_holds_whatever_goes_wrong(quick: Path) -> None:
@@ -237,7 +237,7 @@ def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
             assert plan[name]["actual"] == totals[name]
         assert totals["llm_ledger"] == told["llm_ledger"]
         assert shown["stages"]["lsh_summaries"]["cost"] == totals["cost"]
-        states = [run.state for run in runs.list_runs(open_store(quick / "store"))]
+        states = [run.state for run in runs.list_runs(open_folder(quick / "store"))]
         assert states == ["budget", "budget", "published"]
     with indexmill.open(quick / "store") as snapshot:
         assert snapshot.version == 1

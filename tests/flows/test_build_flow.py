@@ -31,7 +31,7 @@ from flows.run import Order
 from indexmill.errors import GateRefused
 from schemas.config import Configuration
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import Silent
 from tasks.core.step import Step
@@ -149,7 +149,7 @@ def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any
     assert "Traceback" not in everything
     assert "NoneType" not in everything
     assert "GateRefused" in refused.pages[0]
-    assert [run.state for run in runs.list_runs(open_store(chosen["store"]))] == ["published", "unchanged", "refused"]
+    assert [run.state for run in runs.list_runs(open_folder(chosen["store"]))] == ["published", "unchanged", "refused"]
 
 
 def test_bad_input_is_a_state_of_its_own(chosen: dict[str, Any], tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_backfill_names_its_task_runs_after_their_waves(chosen: dict[str, Any]
     assert last > 1
     assert waves.needs(f"wave 1 of {last}: split") == {f"wave 1 of {last}: ingest"}
     assert f"wave {last} of {last}: recognise" in waves.needs("resolve")
-    with_manifest = runs.list_runs(open_store(chosen["store"]))[-1]
+    with_manifest = runs.list_runs(open_folder(chosen["store"]))[-1]
     assert with_manifest.end is not None
     assert with_manifest.end.manifest == expected
 
@@ -195,7 +195,7 @@ def test_a_flow_run_that_is_cancelled_ends_the_run(chosen: dict[str, Any], monke
         run_in_flow(order)
     cancelled = seen(before)
     assert cancelled.type == "CANCELLED"
-    assert runs.list_runs(open_store(chosen["store"]))[-1].state == "interrupted"
+    assert runs.list_runs(open_folder(chosen["store"]))[-1].state == "interrupted"
     assert build(chosen).published
 
 

@@ -20,7 +20,7 @@ from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import headway
-from storage.folder import init_store
+from storage.folder import init_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
 
 
@@ -45,7 +45,7 @@ def die() -> None:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return init_store(tmp_path_factory.mktemp("cluster") / "store").root
+    return init_folder(tmp_path_factory.mktemp("cluster") / "store").root
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import STORE_FILE, blob_path
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.config import Configuration, load_configuration
 from storage import runs
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from storage.lease import acquire, holding
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
@@ -75,7 +75,7 @@ def test_build_prints_one_json_object_with_the_fields_scripts_rely_on(built: Bui
     assert told["passages"] >= 24
     assert told["vectors_made"] > told["passages"]
     assert told["seconds"] > 0
-    assert told["manifest"] == FolderReader(built.store).newest().manifest
+    assert told["manifest"] == StoreReader(built.store).newest().manifest
 
 
 def test_build_tells_its_progress_in_plain_lines_on_standard_error(built: Built) -> None:
@@ -126,7 +126,7 @@ def interrupted(
     assert stopped.lines[-1] == "interrupted\n"
     assert "Traceback" not in stopped.err
     assert [*stopped.home.rglob("*"), *stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
-    opened = open_store(root)
+    opened = open_folder(root)
     (ended,) = runs.list_runs(opened)
     assert (ended.state, ended.exit_code, ended.version) == ("interrupted", 130, None)
     assert ended.end is not None
@@ -137,7 +137,7 @@ def interrupted(
     lease = holding(opened)
     assert lease is not None
     assert lease.released
-    assert FolderReader(root).versions() == []
+    assert StoreReader(root).versions() == []
     finished = build(settings(root, built.corpus))
     assert finished.manifest == json.loads(built.out)["manifest"]
     assert ended.end is not None
@@ -220,7 +220,7 @@ def test_nothing_to_do_is_exit_code_0_however_often(run: Run, inline: None, buil
     assert run("build", "-c", configuration) == 0
     assert run.out.startswith("nothing to do: version 1 is up to date\n")
     assert "2 rows were refused: see `indexmill quarantine`" in run.out
-    assert FolderReader(store).versions() == [1]
+    assert StoreReader(store).versions() == [1]
     assert [one["state"] for one in run.json("runs", "--store", store)["runs"]] == ["published", *["unchanged"] * 3]
 
 
@@ -271,7 +271,7 @@ def test_what_cannot_be_built_is_refused_at_once(
 def test_a_second_writer_is_told_who_is_at_work(
     run: Run, nothing_started: None, built: Built, store: Path, tmp_path: Path
 ) -> None:
-    with acquire(init_store(store), "the-first"):
+    with acquire(init_folder(store), "the-first"):
         assert run("build", "--store", store, "--corpus", built.corpus) == 5
         assert "run the-first (process" in run.err
         assert run("query", "Esme Quill", "--store", store) == 0
@@ -379,13 +379,13 @@ def test_init_writes_a_configuration_that_loads_and_never_overwrites(run: Run, t
 
 def artifact(store: Path, name: str) -> Path:
     """The blob of the first artifact whose name begins so."""
-    reader = FolderReader(store)
+    reader = StoreReader(store)
     found = next(one for one in reader.manifest(reader.newest().manifest).artifacts if one.name.startswith(name))
     return store / blob_path(found.digest)
 
 
 def manifest_of(store: Path) -> Path:
-    return store / blob_path(FolderReader(store).newest().manifest)
+    return store / blob_path(StoreReader(store).newest().manifest)
 
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
@@ -435,9 +435,9 @@ def test_a_build_restores_what_is_lost(
     else:
         rewrite(path, flip)
         assert run("build", "-c", configuration, "--cold") == 0, run.err
-    assert FolderReader(store).versions() == [1]
+    assert StoreReader(store).versions() == [1]
     assert path.read_bytes() == whole
-    assert verify(FolderReader(store)).ok
+    assert verify(StoreReader(store)).ok
 
 
 def test_a_refresh_over_a_damaged_part_goes_on_or_names_the_file(
@@ -456,9 +456,9 @@ def test_a_refresh_over_a_damaged_part_goes_on_or_names_the_file(
             assert code == 1
             assert str(path) in run.err
             assert "delete it and build again" in run.err
-            assert FolderReader(root).versions() == [1]
+            assert StoreReader(root).versions() == [1]
             path.unlink()
             assert run("build", "-c", configuration, "--store", root) == 0, run.err
-        assert FolderReader(root).ref(2).manifest == expected
-        reports = [verify(FolderReader(root), version) for version in (1, 2)]
+        assert StoreReader(root).ref(2).manifest == expected
+        reports = [verify(StoreReader(root), version) for version in (1, 2)]
         assert all(str(path) in str(problem) for report in reports for problem in report.problems)

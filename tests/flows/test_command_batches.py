@@ -10,7 +10,7 @@ from flows.status import read_status
 from schemas.tables import PASSAGES
 from storage import batches, refs
 from storage.batches import Asked, Kind, Question
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.lease import acquire
 from storage.publish import read_manifest
 from storage.tables import read_table
@@ -89,7 +89,7 @@ def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...]) -> No
 def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path) -> None:
     plain = settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", documents(6)))
     build(plain)
-    store = open_store(tmp_path / "store")
+    store = open_folder(tmp_path / "store")
     newest = refs.newest(store)
     assert newest is not None
     manifest = read_manifest(store, newest.manifest)

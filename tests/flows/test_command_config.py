@@ -18,7 +18,7 @@ from indexmill.errors import DiskFull
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration, load_configuration
 from storage import runs
-from storage.folder import init_store
+from storage.folder import init_folder
 from tasks.core.executor import InlineExecutor
 from tasks.pipeline.build import Build
 from tasks.stages.ingest.sources import find
@@ -122,7 +122,7 @@ def test_a_full_disk_is_an_exit_code_of_its_own(run: Run, tmp_path: Path, monkey
 
 def test_a_full_disk_that_nothing_else_named_ends_a_run_with_that_code(tmp_path: Path) -> None:
     """Such as of a library that writes to a folder for temporary files."""
-    store = init_store(tmp_path / "store")
+    store = init_folder(tmp_path / "store")
     with (
         pytest.raises(DiskFull, match="nothing is lost, and the next run goes on") as caught,
         operation(store, "build"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from indexmill.command import main
-from indexmill.store.folder import FolderReader
-from storage.folder import FolderStore, open_store
+from indexmill.store.reader import StoreReader
+from storage.folder import FolderStore, open_folder
 from storage.lease import acquire
 from tests.flows.children import build
 from tests.flows.commands import Run, write_settings
@@ -119,12 +119,12 @@ def test_rollback_holds_the_store_and_build_says_how_to_go_on(
 
 
 def test_rollback_and_resume_wait_for_who_holds_the_lease(run: Run, root: Path) -> None:
-    with acquire(open_store(root), "at-work"):
+    with acquire(open_folder(root), "at-work"):
         assert run("rollback", 1) == 5
         assert "at-work" in run.err
         assert run("resume") == 5
     assert run("rollback", 9) == 2
-    assert FolderReader(root).versions() == [1, 2]
+    assert StoreReader(root).versions() == [1, 2]
 
 
 def test_promote_moves_and_removes_and_snapshots_shows_where(run: Run) -> None:

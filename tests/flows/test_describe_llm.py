@@ -15,7 +15,7 @@ from flows.run import Outcome, backfill_inline
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.text.names import entity_id
 from schemas.config import Configuration
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.receipts import scan
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
@@ -130,7 +130,7 @@ def test_rows_are_copied_where_the_ledger_is_lost(quick: Path) -> None:
     with LlmServer(answer=answer) as server:
         plain = chosen(quick, ROWS, server)
         build(plain)
-        store = open_store(quick / "store")
+        store = open_folder(quick / "store")
         for name in store.list("ledger/"):
             store.delete(name)
         with indexmill.open(quick / "store") as snapshot:
@@ -195,7 +195,7 @@ def test_a_refused_description_is_the_pieces_joined_until_it_is_asked_for_again(
         (row,) = [row for row in rows_of(quick / "store", "described") if row["stand_in"]]
         assert row["surface"] == "Countess of Orrin"
         assert row["description"] == joined(pieces_of(quick / "store", row), 200)
-        assert [part.failed for part in scan(open_store(quick / "store"), "describe") if not part.complete] == [1]
+        assert [part.failed for part in scan(open_folder(quick / "store"), "describe") if not part.complete] == [1]
         calls = server.billed.calls
         assert build(plain).published is False
         assert plan(plain).publishes is False
@@ -260,7 +260,7 @@ def test_a_forgotten_document_is_in_no_description_and_in_no_answer(quick: Path)
             assert "zanzaqua" in str(rows_of(quick / "store", table)).lower()
         calls = server.billed.calls
         kept = chosen(quick, ROWS, server)
-        forget(open_store(quick / "store"), ["secret-7"], build=lambda: build(kept))
+        forget(open_folder(quick / "store"), ["secret-7"], build=lambda: build(kept))
         assert places_of(quick / "store") == places_of(quick / "store", "secret-7") == {}
         assert server.billed.calls - calls < calls / 3  # what else is known of those whom the document named
         last = build(kept)

@@ -24,7 +24,7 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.exported import exported_name
 from indexmill.store.layout import blob_path
 from storage import exports, faults, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from storage.lease import acquire
 from tasks.core.report import Silent
 from tests.flows.disturbed import export_and_die
@@ -44,7 +44,7 @@ def versions() -> Iterator[Versions]:
 def store(versions: Versions) -> Iterator[FolderStore]:
     """A copy of the store with two versions."""
     with quick_folder() as folder:
-        yield open_store(shutil.copytree(versions.root, folder / "store"))
+        yield open_folder(shutil.copytree(versions.root, folder / "store"))
 
 
 class Told(Silent):

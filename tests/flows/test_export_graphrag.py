@@ -20,7 +20,7 @@ from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound, StoreNotWrit
 from indexmill.families.community_tree import graphrag
 from indexmill.store.layout import blob_path
 from storage import exports, faults, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
@@ -39,7 +39,7 @@ def store() -> Iterator[FolderStore]:
     """Version 1 holds communities."""
     with quick_folder() as folder:
         publish_knowledge(folder / "store", random_knowledge(5))
-        yield open_store(folder / "store")
+        yield open_folder(folder / "store")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_the_record_says_what_the_copy_is(store: FolderStore) -> None:
 def test_what_the_snapshot_lacks_is_said_before_anything_is_written() -> None:
     with quick_folder() as folder:
         publish_knowledge(folder / "store", KNOWLEDGE)
-        store = open_store(folder / "store")
+        store = open_folder(folder / "store")
         with pytest.raises(FamilyNotFound, match=r"version 1 of .*community_tree.*enabled: true"):
             export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
         assert not beside(store).exists()

@@ -15,7 +15,7 @@ from flows.run import Outcome, backfill_inline
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.text.names import entity_id
 from schemas.config import Configuration
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
@@ -354,7 +354,7 @@ def test_forgetting_a_document_takes_what_was_extracted_of_it(quick: Path, refus
         build(chosen(quick, rows, server))
         calls = server.billed.calls
         plain = chosen(quick, ROWS, server)
-        forget(open_store(quick / "store"), ["secret-7"], build=lambda: build(plain))
+        forget(open_folder(quick / "store"), ["secret-7"], build=lambda: build(plain))
         assert server.billed.calls == calls
     assert len(answers_of(quick / "store")) == EACH
     assert places_of(quick / "store") == places_of(quick / "store", "secret-7") == {}

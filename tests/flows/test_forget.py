@@ -19,12 +19,12 @@ from flows.run import run_build
 from indexmill.command import main
 from indexmill.errors import BadInput, IndexmillError, LeaseLost, SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import ledger_name
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs, tombstones
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.forget import ForgetRecord
 from storage.lease import acquire
 from tasks.core.executor import InlineExecutor
@@ -111,13 +111,13 @@ def test_what_does_not_name_the_document_stays(case: Case) -> None:
 def ends_well(case: Case, root: Path, chosen: dict[str, Any]) -> None:
     """Hold a store against the promises after a disturbed forgetting, then run it again."""
     assert state_of(root) == []
-    assert verify(FolderReader(root)).ok
-    done = open_store(root).list("forgotten/")
+    assert verify(StoreReader(root)).ok
+    done = open_folder(root).list("forgotten/")
     assert not done or places_of(root) == {}
     forget_here(str(root), chosen)
     assert places_of(root) == {}
     assert end_state(root) == case.end
-    assert verify(FolderReader(root)).ok
+    assert verify(StoreReader(root)).ok
 
 
 def killed(forks: Forks, case: Case, boundaries: list[int], mode: str = "kill") -> None:
@@ -168,8 +168,8 @@ def test_later_builds_leave_it_out_and_a_second_forgetting_finds_nothing(case: C
     assert (again.published, again.forgotten, again.quarantined) == (False, 1, 2)
     assert places_of(root) == {}
     forget_here(str(root), chosen)
-    *_, last = sorted(open_store(root).list("forgotten/"))
-    record = ForgetRecord.from_bytes(open_store(root).get(last), last)
+    *_, last = sorted(open_folder(root).list("forgotten/"))
+    record = ForgetRecord.from_bytes(open_folder(root).get(last), last)
     assert (record.versions, record.blobs, record.receipts, record.done) == ((), 0, 0, True)
     assert record.documents == (tombstones.document_digest(ID),)
 
@@ -183,12 +183,12 @@ def test_a_withdrawn_version_says_so_to_everyone(case: Case, quick: Path, capsys
         assert used.retrieve("Who painted the bridge of Vell?", method="bm25") == before
         with pytest.raises(SnapshotNotFound, match="version 2 was withdrawn"):
             unused.retrieve("Who painted the bridge of Vell?", method="bm25")
-    reader = FolderReader(root)
+    reader = StoreReader(root)
     for look in (lambda: indexmill.open(root, version=2), lambda: verify(reader, 3)):
         with pytest.raises(SnapshotNotFound, match="is to be forgotten"):
             look()
     with pytest.raises(SnapshotNotFound, match="version 3 was withdrawn"):
-        refs.promote(open_store(root), "prod", 3, "2026-01-31T02:00:00Z")
+        refs.promote(open_folder(root), "prod", 3, "2026-01-31T02:00:00Z")
     with indexmill.open(root, alias="prod") as moved:
         assert moved.version == 4
     assert main(["snapshots", "--store", str(root), "--json"]) == 0
@@ -201,7 +201,7 @@ def test_a_withdrawn_version_says_so_to_everyone(case: Case, quick: Path, capsys
 
 def test_no_build_is_refused_where_the_newest_version_holds_it(case: Case, quick: Path) -> None:
     chosen = case.copy(quick / "store")
-    store = open_store(chosen["store"])
+    store = open_folder(chosen["store"])
     with pytest.raises(BadInput, match=r"version 3 of .*, the newest, holds what is to be forgotten, and no corpus"):
         forget(store, [ID], build=None, why_not="no corpus is configured")
     assert store.list("tombstones/") == []
@@ -214,15 +214,15 @@ def test_without_a_build_where_the_newest_version_is_clean(quick: Path) -> None:
     root = quick / "store"
     for left in (rows, {name: row for name, row in rows.items() if name != "doc-0002"}):
         build(settings(root, write_corpus(quick / "corpus.jsonl", left)))
-    record, known = forget(open_store(root), ["doc-0002", "doc-9999"], build=None)
+    record, known = forget(open_folder(root), ["doc-0002", "doc-9999"], build=None)
     assert (record.versions, known) == ((1,), {"doc-0002"})
-    assert len(open_store(root).list("tombstones/")) == 2
-    assert verify(FolderReader(root)).ok
+    assert len(open_folder(root).list("tombstones/")) == 2
+    assert verify(StoreReader(root)).ok
 
 
 def test_a_build_that_fails_leaves_the_tombstones_and_every_version(case: Case, quick: Path) -> None:
     chosen = case.copy(quick / "store")
-    store = open_store(chosen["store"])
+    store = open_folder(chosen["store"])
 
     def fail() -> None:
         raise StoreError("no space")
@@ -236,7 +236,7 @@ def test_a_build_that_fails_leaves_the_tombstones_and_every_version(case: Case, 
 
 def test_a_run_at_work_is_waited_for(case: Case, quick: Path) -> None:
     chosen = case.copy(quick / "store")
-    store = open_store(chosen["store"])
+    store = open_folder(chosen["store"])
     with acquire(store, "other"), pytest.raises(LeaseLost):
         forget(store, [ID], build=None)
     assert store.list("tombstones/") == []
@@ -248,7 +248,7 @@ def test_every_document_can_be_forgotten(quick: Path) -> None:
     chosen = settings(root, write_corpus(quick / "corpus.jsonl", rows))
     build(chosen)
     forget_here(str(root), chosen, *rows)
-    assert verify(FolderReader(root)).ok
+    assert verify(StoreReader(root)).ok
     with indexmill.open(root) as empty:
         assert (empty.version, empty.manifest.corpus.documents) == (2, 0)
         for method in empty.methods:
@@ -291,7 +291,7 @@ def test_a_forgetting_equals_a_store_that_never_saw_the_document(quick: Path) ->
     forget_here(chosen["store"], chosen, "doc-0003", "doc-0007")
     others = {name: row for name, row in rows.items() if name not in ("doc-0003", "doc-0007")}
     fresh = build(settings(quick / "fresh", write_corpus(quick / "others.jsonl", others)))
-    assert refs.history(open_store(quick / "store"))[-1].manifest == fresh.manifest
+    assert refs.history(open_folder(quick / "store"))[-1].manifest == fresh.manifest
     assert answers(quick / "store", 2) == [
         [{**hit, "version": 2} for hit in hits] for hits in answers(quick / "fresh", 1)
     ]
@@ -313,7 +313,7 @@ def test_the_command_rehearses_and_forgets(
 ) -> None:
     root = quick / "store"
     chosen = case.copy(root)
-    store = open_store(root)
+    store = open_folder(root)
     for number, version in enumerate((1, 3), 1):
         manifest = refs.read(store, version).manifest
         record = {"number": number, "version": version, "manifest": manifest, "path": f"/mnt/copy-{version}"}
@@ -386,4 +386,4 @@ def test_the_command_says_what_is_missing(
     assert main(["forget", "\udcff", "--store", chosen["store"]]) == 2
     assert "not UTF-8" in capsys.readouterr().err
     with pytest.raises(IndexmillError):
-        open_store(quick / "none")
+        open_folder(quick / "none")

@@ -10,10 +10,10 @@ import pytest
 
 from flows.forget import forget
 from indexmill.errors import LeaseLost, StoreError
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import refs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.storage.quick import quick_folder
@@ -49,7 +49,7 @@ class Disturbed(FolderStore):
     def _call(self, what: str) -> None:
         if what.startswith(self._before) and not self._done:
             self._done = True
-            self._then(open_store(self.root))
+            self._then(open_folder(self.root))
 
     def create(self, name: str, data: bytes) -> bool:
         self._call(f"create {name}")
@@ -71,7 +71,7 @@ def test_an_alias_that_moves_to_a_version_as_that_is_withdrawn_moves_on(root: Pa
 
     record, _ = forget(Disturbed(root, "create refs/removed/", promote), [FORGOTTEN], build=None)
     assert record.aliases == {"late": (1, 2)}
-    assert FolderReader(root).resolve(alias="late").version == 2
+    assert StoreReader(root).resolve(alias="late").version == 2
 
 
 def test_what_another_run_writes_while_blobs_go_is_not_taken_for_forgotten(root: Path) -> None:
@@ -80,8 +80,8 @@ def test_what_another_run_writes_while_blobs_go_is_not_taken_for_forgotten(root:
 
     with pytest.raises(StoreError, match=r"traces of forgotten documents remain in blobs/.*run the same command again"):
         forget(Disturbed(root, "sweep", write), [FORGOTTEN], build=None)
-    assert open_store(root).list("forgotten/") == []
-    record, _ = forget(open_store(root), [FORGOTTEN], build=None)
+    assert open_folder(root).list("forgotten/") == []
+    record, _ = forget(open_folder(root), [FORGOTTEN], build=None)
     assert record.done
 
 
@@ -93,8 +93,8 @@ def test_a_version_that_another_run_publishes_meanwhile_keeps_its_blobs_until_it
 
     with pytest.raises(LeaseLost, match="run asleep published version 3"):
         forget(Disturbed(root, "create removing/", publish), [FORGOTTEN], build=None)
-    assert verify(FolderReader(root), 3).ok
-    assert open_store(root).list("removing/") == []
+    assert verify(StoreReader(root), 3).ok
+    assert open_folder(root).list("removing/") == []
 
 
 def test_blobs_are_announced_while_they_go(root: Path) -> None:
@@ -104,4 +104,4 @@ def test_blobs_are_announced_while_they_go(root: Path) -> None:
     )
     ((name,),) = seen
     assert name.startswith("removing/")
-    assert open_store(root).list("removing/") == []
+    assert open_folder(root).list("removing/") == []

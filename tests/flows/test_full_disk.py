@@ -14,11 +14,11 @@ import pytest
 from indexmill.command import main
 from indexmill.errors import DiskFull
 from indexmill.results import write_results
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import reserve, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import write_settings
@@ -51,7 +51,7 @@ def set_aside(root: Path) -> int:
 
 def test_a_full_disk_can_be_collected(disk: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set_aside(root) == reserve.RESERVE
-    store = open_store(root)
+    store = open_folder(root)
     orphan = store.put_blob(os.urandom(MIB))
     for name in ("work/a/b.json", "leases/00000000000000000000.json"):
         fill(disk)
@@ -60,8 +60,8 @@ def test_a_full_disk_can_be_collected(disk: Path, root: Path, capsys: pytest.Cap
     collect = ("gc", "--store", str(root), "--grace", "0s", "--now", "--keep-last", "1")
     assert main(collect) == 0, capsys.readouterr().err
     assert not (root / blob_path(orphan)).exists()
-    assert verify(FolderReader(root), 2).ok
-    assert list(FolderReader(root).removals()) == [1]
+    assert verify(StoreReader(root), 2).ok
+    assert list(StoreReader(root).removals()) == [1]
     assert runs.list_runs(store)[-1].state == "done"
     assert set_aside(root) == reserve.RESERVE
 
@@ -69,8 +69,8 @@ def test_a_full_disk_can_be_collected(disk: Path, root: Path, capsys: pytest.Cap
 def test_a_document_is_forgotten_on_a_full_disk(disk: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(disk)
     assert main(["forget", "doc-0003", "--yes", "--store", str(root)]) == 0, capsys.readouterr().err
-    assert list(FolderReader(root).removals()) == [1]
-    assert verify(FolderReader(root), 2).ok
+    assert list(StoreReader(root).removals()) == [1]
+    assert verify(StoreReader(root), 2).ok
     assert set_aside(root) == reserve.RESERVE
 
 

@@ -17,11 +17,11 @@ from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost, StoreNotWritable
 from indexmill.snapshot import open_candidate
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import faults, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import Warnings, build, settings
@@ -65,17 +65,17 @@ class Place:
 
     def refused(self, rows: Documents | None = None, **gates: Any) -> str:
         """What the gate says, held against what every refusal leaves behind."""
-        versions = FolderReader(self.root).versions()
+        versions = StoreReader(self.root).versions()
         with pytest.raises(GateRefused) as refusal:
             self.build(rows, **gates)
-        assert FolderReader(self.root).versions() == versions
+        assert StoreReader(self.root).versions() == versions
         assert (self.last.state, self.last.exit_code) == ("refused", 3)
         return str(refusal.value)
 
     @property
     def last(self) -> runs.Run:
         """The last run."""
-        return runs.list_runs(open_store(self.root))[-1]
+        return runs.list_runs(open_folder(self.root))[-1]
 
     @property
     def report(self) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def test_an_empty_corpus_is_published_if_a_person_says_so_and_answers_nothing(
         assert main([*argv, "--store", str(place.root)]) == 0, capsys.readouterr().err
     assert not place.build().published  # it stays empty without being asked again
     assert place.build(rows).manifest == place.build(rows).manifest
-    assert FolderReader(place.root).versions() == [1, 2, 3]
-    assert FolderReader(place.root).ref(3).manifest == FolderReader(place.root).ref(1).manifest
+    assert StoreReader(place.root).versions() == [1, 2, 3]
+    assert StoreReader(place.root).ref(3).manifest == StoreReader(place.root).ref(1).manifest
 
 
 def test_the_first_build_of_an_empty_corpus_is_bad_input(place: Place) -> None:
@@ -205,7 +205,7 @@ def test_a_folder_that_vanished_is_bad_input_even_where_documents_may_go(sources
     shutil.rmtree(sources.corpus / "news")
     with pytest.raises(BadInput, match="news does not exist"):
         sources.build(allow_shrink=True)
-    assert FolderReader(sources.root).versions() == [1]
+    assert StoreReader(sources.root).versions() == [1]
 
 
 # Quality
@@ -273,7 +273,7 @@ def test_recall_below_the_minimum_is_refused_from_the_first_build_on(asked: Plac
     with pytest.raises(GateRefused, match=r"bm25 has recall@1 0\.9000, and gates\.minimum is 0\.95"):
         asked.build(rows, minimum=0.95)
     first = asked.last
-    assert publish_candidate(open_store(asked.root), first.run_id).version == 1
+    assert publish_candidate(open_folder(asked.root), first.run_id).version == 1
     with pytest.raises(GateRefused, match=r"no question of .* has a gold document in the corpus"):
         asked.build(documents(12), minimum=0.5)
 
@@ -332,7 +332,7 @@ def test_a_method_that_the_version_before_lacks_is_not_compared(asked: Place) ->
 def test_a_damaged_version_cannot_be_measured_and_does_not_stop_the_next(asked: Place) -> None:
     rows = minerals()
     asked.build(rows)
-    reader = FolderReader(asked.root)
+    reader = StoreReader(asked.root)
     gone = next(one for one in reader.manifest(reader.newest().manifest).artifacts if one.name.startswith("bm25/"))
     edited = {name: (title, f"{text} It rained.") for name, (title, text) in rows.items()}
     (asked.root / blob_path(gone.digest)).unlink()
@@ -391,7 +391,7 @@ def test_a_candidate_is_read_by_the_run_that_left_it(kept: Place, capsys: pytest
     for argv, said in (
         (("query", "x", "--run", run, "--snapshot", "1"), "give it alone"),
         (("query", "x", "--run", "never"), "knows no run never"),
-        (("show", "--run", runs.list_runs(open_store(kept.root))[0].run_id), "it ended as 'published'"),
+        (("show", "--run", runs.list_runs(open_folder(kept.root))[0].run_id), "it ended as 'published'"),
         (("show", "--run", "../../etc"), "knows no run"),
     ):
         assert command(*argv) == 2
@@ -405,9 +405,9 @@ def test_a_candidate_is_published_by_hand_and_the_next_build_goes_on_from_it(
     argv = ["publish", refused.run_id, "--store", str(kept.root), "--note", "they were withdrawn"]
     assert main(argv) == 0
     assert capsys.readouterr().out == "published version 2: 10 documents, 10 passages\n"
-    ref = FolderReader(kept.root).newest()
+    ref = StoreReader(kept.root).newest()
     assert (ref.version, ref.manifest, ref.note) == (2, refused.candidate, "they were withdrawn")
-    assert verify(FolderReader(kept.root)).ok
+    assert verify(StoreReader(kept.root)).ok
     assert (kept.last.start.command, kept.last.state, kept.last.version) == ("publish", "published", 2)
     assert kept.report["quality"]["recall"] == {"bm25": 1.0}
     assert kept.report["candidate"] == refused.run_id
@@ -431,31 +431,31 @@ def test_the_next_build_of_the_same_corpus_is_refused_again_and_makes_nothing(ke
     assert kept.report["totals"]["parts_made"] == 0
     again = kept.last
     assert again.candidate == before.candidate
-    assert publish_candidate(open_store(kept.root), before.run_id).published
-    assert not publish_candidate(open_store(kept.root), again.run_id).published
+    assert publish_candidate(open_folder(kept.root), before.run_id).published
+    assert not publish_candidate(open_folder(kept.root), again.run_id).published
 
 
 def test_a_candidate_that_another_version_overtook_is_not_published(kept: Place) -> None:
     refused = kept.last
     kept.build(minerals() | {"new": ("New", "Esme Quill left.")})
     with pytest.raises(LeaseLost, match=r"published version 2 after the candidate of run .* build again"):
-        publish_candidate(open_store(kept.root), refused.run_id)
+        publish_candidate(open_folder(kept.root), refused.run_id)
     assert (kept.last.state, kept.last.exit_code) == ("superseded", 5)
-    assert FolderReader(kept.root).versions() == [1, 2]
+    assert StoreReader(kept.root).versions() == [1, 2]
 
 
 def test_a_candidate_with_a_missing_blob_is_not_published(kept: Place) -> None:
     refused = kept.last
     assert refused.candidate is not None
-    reader = FolderReader(kept.root)
+    reader = StoreReader(kept.root)
     old = {one.digest for one in reader.manifest(reader.newest().manifest).artifacts}
     lost = next(one for one in reader.manifest(refused.candidate).artifacts if one.digest not in old)
     (kept.root / blob_path(lost.digest)).unlink()
     with pytest.raises(CorruptBlob, match=r"is missing, expected .* nothing was published"):
-        publish_candidate(open_store(kept.root), refused.run_id)
-    assert FolderReader(kept.root).versions() == [1]
+        publish_candidate(open_folder(kept.root), refused.run_id)
+    assert StoreReader(kept.root).versions() == [1]
     kept.refused()  # the next build makes it whole
-    assert publish_candidate(open_store(kept.root), refused.run_id).published
+    assert publish_candidate(open_folder(kept.root), refused.run_id).published
 
 
 def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -> None:
@@ -465,21 +465,21 @@ def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -
         root = Path(shutil.copytree(kept.root, kept.folder / f"copy-{at}"))
         faults.arm(at, "enospc")
         try:
-            publish_candidate(open_store(root), refused.run_id)
+            publish_candidate(open_folder(root), refused.run_id)
             failed = False
         except StoreNotWritable:
             failed = True
         finally:
             crossed = faults.crossings()
             faults.arm(0)
-        published = FolderReader(root).versions() == [1, 2]
+        published = StoreReader(root).versions() == [1, 2]
         assert published or failed
         # Its lease may not have been given back, and its process lives: later it has run out.
-        again = publish_candidate(open_store(root), refused.run_id, clock=lambda: time.time() + 1_000)
+        again = publish_candidate(open_folder(root), refused.run_id, clock=lambda: time.time() + 1_000)
         assert (again.published, again.version) == (not published, 2)
-        assert FolderReader(root).versions() == [1, 2]
-        assert FolderReader(root).ref(2).manifest == refused.candidate
-        assert verify(FolderReader(root)).ok
+        assert StoreReader(root).versions() == [1, 2]
+        assert StoreReader(root).ref(2).manifest == refused.candidate
+        assert verify(StoreReader(root)).ok
         shutil.rmtree(root)
         if crossed < at:
             break
@@ -488,11 +488,11 @@ def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -
 
 
 def test_only_a_candidate_can_be_published_by_hand(kept: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    published = runs.list_runs(open_store(kept.root))[0]
+    published = runs.list_runs(open_folder(kept.root))[0]
     for run, said in ((published.run_id, "ended as 'published' and holds no candidate"), ("never", "no run never")):
         assert main(["publish", run, "--store", str(kept.root)]) == 2
         assert said in capsys.readouterr().err
-    assert len(runs.list_runs(open_store(kept.root))) == 2  # nothing was begun
+    assert len(runs.list_runs(open_folder(kept.root))) == 2  # nothing was begun
 
 
 def test_a_run_that_was_refused_early_left_no_candidate(place: Place) -> None:
@@ -500,4 +500,4 @@ def test_a_run_that_was_refused_early_left_no_candidate(place: Place) -> None:
     place.build(rows)
     place.refused(without(rows, *sorted(rows)[:6]))
     with pytest.raises(BadInput, match="'refused' and holds no candidate"):
-        publish_candidate(open_store(place.root), place.last.run_id)
+        publish_candidate(open_folder(place.root), place.last.run_id)

@@ -17,12 +17,12 @@ from flows.candidates import publish_candidate
 from flows.rollback import roll_back
 from indexmill.command import main
 from indexmill.errors import SnapshotNotFound, VersionWithdrawn
-from indexmill.store.folder import FolderReader
 from indexmill.store.manifest import Removal
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import faults, gc, refs, runs
 from storage.clock import timestamp
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.gc import DAY
 from storage.lease import acquire
 from storage.processes import Process
@@ -58,14 +58,14 @@ def readers_stay(quick: Path, refreshes: int) -> None:
             assert held(warm) == before
         collect(str(root), 1, 0.0, time.time() + DAY)
         assert held(warm) == before
-        assert refs.removals(open_store(root)).keys() == set(range(1, refreshes + 1))
+        assert refs.removals(open_folder(root)).keys() == set(range(1, refreshes + 1))
         with pytest.raises(SnapshotNotFound, match="version 1 was removed by gc"):
             held(cold)
-    assert verify(FolderReader(root)).ok
+    assert verify(StoreReader(root)).ok
     fresh = build(settings(quick / "fresh", quick / "corpus.jsonl"))
-    assert refs.newest(open_store(root)).manifest == fresh.manifest  # type: ignore[union-attr]
+    assert refs.newest(open_folder(root)).manifest == fresh.manifest  # type: ignore[union-attr]
     assert complete_parts(quick / "fresh").keys() <= complete_parts(root).keys()
-    blobs = [{digest for digest, _ in gc.blobs_of(open_store(quick / name))} for name in ("store", "fresh")]
+    blobs = [{digest for digest, _ in gc.blobs_of(open_folder(quick / name))} for name in ("store", "fresh")]
     assert blobs[0] == blobs[1]
 
 
@@ -133,7 +133,7 @@ def test_the_command_tells_withdrawn_versions_from_kept_ones(quick: Path, capsys
     for number in range(3):
         refreshed(root, rows, number)
     withdrawn = Removal(version=1, reason="forgotten", run_id="forgets", created="2026-01-01T00:00:00Z")
-    refs.remove(open_store(root), withdrawn)
+    refs.remove(open_folder(root), withdrawn)
     assert main(["gc", "--store", str(root), "--keep-last", "1", "--dry-run"]) == 0
     assert "versions: 1 (2) would be removed, 1 (3) kept, 1 (1) withdrawn by forget\n" in capsys.readouterr().out
 
@@ -142,7 +142,7 @@ def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys
     root, rows = quick / "store", documents(6, words=60)
     for number in range(3):
         refreshed(root, rows, number)
-    store = open_store(root)
+    store = open_folder(root)
     options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s", "--now"]
     before = {str(path): path.stat().st_mtime for path in root.rglob("*")}
     assert main([*options, "--dry-run", "--json"]) == 0
@@ -179,12 +179,12 @@ def test_the_command_sets_aside_and_removes_an_hour_later(quick: Path, capsys: p
     rehearsed = json.loads(capsys.readouterr().out)
     assert rehearsed["blobs_set_aside"] > 10
     assert (rehearsed["blobs_removed"], rehearsed["blobs_waiting"]) == (0, 0)
-    bytes_before = sum(blob.bytes for _, blob in gc.blobs_of(open_store(root)))
+    bytes_before = sum(blob.bytes for _, blob in gc.blobs_of(open_folder(root)))
     assert main(options) == 0
     out = capsys.readouterr().out
     assert f"blobs: 0 removed, {rehearsed['blobs_set_aside']} set aside, {rehearsed['blobs_kept']} kept\n" in out
     assert "what is set aside is removed by a gc an hour later or after that, or by `indexmill gc --now`" in out
-    assert sum(blob.bytes for _, blob in gc.blobs_of(open_store(root))) == bytes_before
+    assert sum(blob.bytes for _, blob in gc.blobs_of(open_folder(root))) == bytes_before
     assert main([*options, "--dry-run"]) == 0
     waiting = f"blobs: 0 would be removed, {rehearsed['blobs_set_aside']} set aside before, "
     assert waiting in capsys.readouterr().out
@@ -207,7 +207,7 @@ def test_the_command_sets_aside_and_removes_an_hour_later(quick: Path, capsys: p
     done = json.loads(capsys.readouterr().out)
     assert (done["blobs_removed"], done["removed_were_set_aside"]) == (rehearsed["blobs_set_aside"], [an_hour_ago])
     assert list((root / "aside").iterdir()) == list((root / "removing").iterdir()) == []
-    assert verify(FolderReader(root)).ok
+    assert verify(StoreReader(root)).ok
 
 
 def test_all_at_once_is_refused_where_a_lost_run_may_still_write(
@@ -217,11 +217,11 @@ def test_all_at_once_is_refused_where_a_lost_run_may_still_write(
     for number in range(2):
         refreshed(root, rows, number)
     elsewhere = Process(host="elsewhere", space="b", pid=7, started="7")
-    acquire(open_store(root), "lost", clock=lambda: time.time() - 300, process=elsewhere)
+    acquire(open_folder(root), "lost", clock=lambda: time.time() - 300, process=elsewhere)
     options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s"]
     assert main([*options, "--now"]) == 5
     assert "run lost never gave back its lease" in capsys.readouterr().err
-    assert refs.removals(open_store(root)) == {}
+    assert refs.removals(open_folder(root)) == {}
     assert main(options) == 0
 
 
@@ -230,7 +230,7 @@ def test_a_build_goes_on_after_a_version_that_was_withdrawn(quick: Path, capsys:
     root, rows = quick / "store", documents(6, words=60)
     for number in range(3):
         refreshed(root, rows, number)
-    store = open_store(root)
+    store = open_folder(root)
     refs.remove(store, Removal(version=3, reason="incomplete", run_id="asleep", created="2026-01-01T00:00:00Z"))
     with indexmill.open(root) as snapshot:
         assert snapshot.version == 2
@@ -265,12 +265,12 @@ def test_a_run_that_was_asleep_as_it_published_says_that_its_version_is_withdraw
                 with acquire(store, f"gc-{days}", clock=lambda later=later: later) as lease:
                     gc.collect(store, lease, gc.survey(store, policy, clock=lease.clock), policy, clock=lease.clock)
 
-    store = open_store(root)
+    store = open_folder(root)
     faults.install(collected)
     with pytest.raises(VersionWithdrawn, match=r"version 3 of .* was published, and withdrawn again") as raised:
-        roll_back(open_store(root), 1)
+        roll_back(open_folder(root), 1)
     assert raised.value.exit_code == 5
-    last = [run for run in runs.list_runs(open_store(root)) if run.start.command == "rollback"][-1]
+    last = [run for run in runs.list_runs(open_folder(root)) if run.start.command == "rollback"][-1]
     assert (last.state, last.exit_code) == ("superseded", 5)
     assert "withdrawn again" in (last.end.error or "")  # type: ignore[union-attr]
     with indexmill.open(root) as snapshot:
@@ -281,7 +281,7 @@ def test_a_candidate_is_published_after_a_version_that_was_withdrawn(quick: Path
     root, rows = quick / "store", documents(6, words=60)
     for number in range(2):
         refreshed(root, rows, number)
-    store = open_store(root)
+    store = open_folder(root)
     manifest = refs.read(store, 1).manifest
     runs.start(store, "refused", "build", parent=2)
     end = {

@@ -19,8 +19,8 @@ from indexmill.families.heterograph.nodes import SHOWN
 from indexmill.families.heterograph.search import KINDS
 from indexmill.hits import Hit
 from indexmill.snapshot import Snapshot
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage.folder import FolderStore
 from tasks.core.report import Silent
@@ -163,10 +163,10 @@ def test_a_flipped_byte_of_the_graph_is_found_by_verify_and_by_whoever_reads_it(
     folder: Path, snapshot: Snapshot, tmp_path: Path, artifact: str
 ) -> None:
     store = Path(shutil.copytree(folder / "store", tmp_path / "store"))
-    assert verify(FolderReader(store), 1).ok
+    assert verify(StoreReader(store), 1).ok
     (one,) = [one for one in snapshot.manifest.artifacts if one.name == f"heterograph/{artifact}"]
     flip_byte(store / blob_path(one.digest))
-    assert [problem.what for problem in verify(FolderReader(store), 1).problems] == [one.name]
+    assert [problem.what for problem in verify(StoreReader(store), 1).problems] == [one.name]
 
     def read(damaged: Snapshot) -> object:
         if artifact in ("nodes", "edges"):  # no question needs them

@@ -14,7 +14,7 @@ import pytest
 from flows.interrupt import Interrupt
 from flows.operation import operation
 from storage import runs
-from storage.folder import init_store
+from storage.folder import init_folder
 
 
 class _Stopped:
@@ -93,7 +93,7 @@ def test_a_signal_after_the_stages_is_told_that_the_run_is_complete() -> None:
 
 @pytest.mark.parametrize(("error", "by"), [(KeyboardInterrupt(), "Ctrl-C"), (KeyboardInterrupt("SIGTERM"), "SIGTERM")])
 def test_an_interrupted_run_is_recorded_as_such(tmp_path: Path, error: KeyboardInterrupt, by: str) -> None:
-    store = init_store(tmp_path / "store")
+    store = init_folder(tmp_path / "store")
     with pytest.raises(KeyboardInterrupt), operation(store, "build"):
         raise error
     (run,) = runs.list_runs(store)

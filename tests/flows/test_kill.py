@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import SMALL_TREE, Ended, Forks, build, settings
 from tests.flows.readers import Answers, answers, complete_parts, whole_versions
@@ -133,7 +133,7 @@ def killed_everywhere(forks: Forks, job: Job, boundaries: list[int], mode: str =
             assert ended.code == -signal.SIGKILL
             early = ends_well(job, root)
             published += early
-            states = [run.state for run in runs.list_runs(open_store(root))][job.version - 1 :]
+            states = [run.state for run in runs.list_runs(open_folder(root))][job.version - 1 :]
             # A run that died before its first record is not known.
             assert states in ([["published", "unchanged"]] if early else [["published"], ["killed", "published"]])
             shutil.rmtree(root)
@@ -210,7 +210,7 @@ def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[En
             else:  # only where nothing was left to do but to clean up
                 assert ended.outcome is not None
                 assert ended.outcome.published
-            last = runs.list_runs(open_store(root))[-1:] if (root / "runs").exists() else []
+            last = runs.list_runs(open_folder(root))[-1:] if (root / "runs").exists() else []
             if mode != "full" and [run.exit_code for run in last] == [ended.code] and ended.code:
                 assert [run.state for run in last] == ["failed"]
             ends_well(job, root)

@@ -14,7 +14,7 @@ import pytest
 
 from indexmill.command import main
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tests.flows.children import build, settings
 from tests.flows.commands import command
 from tests.flows.expected import Expected
@@ -59,7 +59,7 @@ def ends_well(expected: Expected, root: Path, capsys: pytest.CaptureFixture[str]
     assert again.parts_made + len(kept) == expected.parts  # what was complete is not made again
     assert kept.items() <= complete_parts(root).items()
     assert whole_versions(root, {1: expected.manifest}) == 1
-    ended = runs.list_runs(open_store(root))
+    ended = runs.list_runs(open_folder(root))
     states = [run.state for run in ended]
     assert states in (["published"], ["killed", "published"], ["published", "unchanged"]), ended
 

@@ -18,7 +18,7 @@ from flows.lazy_cluster import LazyClusterExecutor
 from flows.run import Order
 from schemas.config import Configuration
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
 from tasks.core.report import Silent
 from tasks.llm.quota import Limits
@@ -92,7 +92,7 @@ def test_sigterm_ends_a_refresh_and_its_workers(
         assert stopped.wait(60) == 130, stopped.err
         assert stopped.left_behind() == {}
     assert [*stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
-    assert runs.list_runs(open_store(tmp_path / "store"))[-1].state == "interrupted"
+    assert runs.list_runs(open_folder(tmp_path / "store"))[-1].state == "interrupted"
     fresh = children.settings(tmp_path / "fresh", tmp_path / "corpus.jsonl")
     assert children.build(chosen).manifest == children.build(fresh).manifest
 

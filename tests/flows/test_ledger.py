@@ -17,7 +17,7 @@ from indexmill.errors import BadInput, LeaseLost, StoreNotWritable
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.store.layout import ledger_name, refusal_name
 from storage import exports, gc, ledger, runs, tombstones
-from storage.folder import FolderStore, init_store, open_store
+from storage.folder import FolderStore, init_folder, open_folder
 from storage.forget import ForgetRecord, Search, dry_run
 from storage.lease import acquire
 from storage.ledger import LONGEST, LedgerEntry
@@ -63,7 +63,7 @@ def test_what_was_handed_over_is_taken_in(store: FolderStore, quick: Path, name:
     data = (quick / name).read_bytes()
     lines = (gzip.decompress(data) if name.endswith(".gz") else data).splitlines(keepends=True)
     assert [json.loads(line)["key"] for line in lines] == sorted(one.key for one in made)
-    other = init_store(quick / "other")
+    other = init_folder(quick / "other")
     taken = import_ledger(other, quick / name, progress=Silent())
     assert (taken.lines, taken.added, taken.there, taken.quarantined) == (300, 300, 0, 0)
     assert all(ledger.find(other, one.key) == one for one in made)
@@ -171,7 +171,7 @@ def test_garbage_collection_leaves_the_ledger(quick: Path) -> None:
     root = quick / "store"
     for rows in (documents(4, words=60), documents(3, words=60)):
         build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
-    store = open_store(root)
+    store = open_folder(root)
     gone = set(passages_of(root, 1)["doc-0003"]) - set(passages_of(root, 2))
     made = [answer(store, "old", gone, "old"), answer(store, "new", passages_of(root)["doc-0001"], "new")]
     refuse(store, "refused", gone, "gap")
@@ -188,7 +188,7 @@ def export_and_die(root: str, path: str) -> None:
         def advance(self, stage: str, parts: int = 1) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    export_ledger(open_store(root), Path(path), progress=Deadly())
+    export_ledger(open_folder(root), Path(path), progress=Deadly())
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next(store: FolderStore, quick: Path) -> None:
@@ -208,7 +208,7 @@ def test_what_came_from_a_forgotten_document_goes_through_all_layers(quick: Path
     root = quick / "store"
     chosen = settings(root, write_corpus(quick / "corpus.jsonl", documents(6, words=60)))
     build(chosen)
-    store, passages = open_store(root), passages_of(root)
+    store, passages = open_folder(root), passages_of(root)
     theirs, others = passages["doc-0002"], passages["doc-0004"]
     goes = [
         answer(store, "leaf", [theirs[0], *others], "n1"),
@@ -266,7 +266,7 @@ def test_a_ledger_of_other_texts_is_not_searched_for_words(quick: Path) -> None:
     title = next(iter(rows["doc-0001"]))
     chosen = settings(root, write_corpus(quick / "corpus.jsonl", rows))
     build(chosen)
-    store = open_store(root)
+    store = open_folder(root)
     kept = answer(store, "prompt", passages_of(root)["doc-0003"], "node", title)
     forget_here(str(root), chosen, "doc-0001")
     assert keys(store) == [kept.key]
@@ -278,7 +278,7 @@ def test_tombstones_name_the_passages(quick: Path) -> None:
     build(chosen)
     passages = passages_of(root)
     forget_here(str(root), chosen, "doc-0001")
-    forgotten = tombstones.forgotten(open_store(root))
+    forgotten = tombstones.forgotten(open_folder(root))
     assert all(forgotten.names([passage]) for passage in passages["doc-0001"])
     assert forgotten.names(["x", "doc-0001"])
     assert not any(forgotten.names([passage]) for passage in passages["doc-0002"])
@@ -314,7 +314,7 @@ def test_the_command_counts_hands_over_and_takes_in(
         "bytes": 0,
     }
     assert told["bytes"] == sum(len(store.get(name)) for name in store.list("ledger/"))
-    path, other = quick / "answers.jsonl.gz", init_store(quick / "other")
+    path, other = quick / "answers.jsonl.gz", init_folder(quick / "other")
     assert shown(capsys, "ledger", "export", path, "--store", store.root)["answers"] == 3
     assert shown(capsys, "ledger", "import", path, "--store", other.root, "--dry-run")["added"] == 3
     assert shown(capsys, "ledger", "import", path, "--store", other.root)["added"] == 3

@@ -11,7 +11,7 @@ from flows.run import Outcome, backfill_inline, build_inline
 from indexmill.errors import BudgetReached
 from schemas.config import Configuration
 from storage import batches, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
@@ -48,7 +48,7 @@ def backfill(plain: dict[str, Any]) -> Outcome:
 
 def report(store: Path) -> dict[str, Any]:
     """What the last run told of the stage that asks."""
-    last = runs.list_runs(open_store(store))[-1]
+    last = runs.list_runs(open_folder(store))[-1]
     assert last.end is not None
     return last.end.report["stages"]["lsh_summaries"]  # type: ignore[index, return-value, call-overload]
 
@@ -87,7 +87,7 @@ def test_a_stopped_backfill_is_gone_on_with_by_a_build(tmp_path: Path, server: L
         patch.setattr(InlineExecutor, "wait", stop_after_one)
         with pytest.raises(StoppedError):
             backfill(plain)
-    store = open_store(tmp_path / "store")
+    store = open_folder(tmp_path / "store")
     (pending,) = batches.begun(store)
     assert pending.asked.stage == "lsh_summaries"
     outcome = build_inline(Configuration.model_validate(plain), progress=Silent())

@@ -27,7 +27,7 @@ from flows.run import Outcome, run_build
 from indexmill.models.llm_errors import LlmBusy
 from schemas.config import Configuration
 from storage import runs
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from tasks.core.report import Silent
 from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents
@@ -92,7 +92,7 @@ def whole(folder: Path, plain: dict[str, Any], environment: Mapping[str, str], c
 
 def counts(plain: dict[str, Any], run: int = -1) -> dict[str, Any]:
     """What the record of a run says of the summaries."""
-    end = runs.list_runs(open_store(plain["store"]))[run].end
+    end = runs.list_runs(open_folder(plain["store"]))[run].end
     assert end is not None
     return dict(end.report["stages"]["lsh_summaries"])  # type: ignore[index, call-overload, arg-type]
 
@@ -150,7 +150,7 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Pat
     calm = expected(quick, rows)
     with LlmServer(faults=Faults({11: "429-600"}), seconds=0.02) as server:
         plain = chosen(quick / "store", server, rows, deadline_seconds=30)
-        root = init_store(Path(plain["store"])).root
+        root = init_folder(Path(plain["store"])).root
         began = time.monotonic()
         with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
             with pytest.raises(LlmBusy, match=r"llm.deadline_seconds is 30: run again, or raise it"):
@@ -243,7 +243,7 @@ def test_a_killed_run_pays_again_for_what_was_in_flight_alone(
         third = build(plain)
         assert (third.published, third.llm_calls) == (False, 0)
         assert len(server.chats) == calm.llm_calls + flying
-    states = [one.state for one in runs.list_runs(open_store(plain["store"]))]
+    states = [one.state for one in runs.list_runs(open_folder(plain["store"]))]
     assert states == ["killed", "published", "unchanged"]
     hides(quick, run, second)
 
@@ -278,7 +278,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(
     with LlmServer(faults=faults, seconds=seconds) as server:
         plain = chosen(quick / "site" / "store", server, rows, requests_per_minute=per_minute)
         if count == FEW:
-            root = init_store(Path(plain["store"])).root
+            root = init_folder(Path(plain["store"])).root
             with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
                 build_on(client, plain)
         else:
@@ -312,7 +312,7 @@ def test_nights_at_a_budget_come_to_the_same_whatever_goes_wrong(quick: Path, en
             assert code in (0, 4), run.err
             if code == 0:
                 break
-            assert runs.list_runs(open_store(plain["store"]))[-1].state == "budget"
+            assert runs.list_runs(open_folder(plain["store"]))[-1].state == "budget"
             assert "Run it again and it goes on" in run.err
             assert spent > 0
         assert nights >= 3

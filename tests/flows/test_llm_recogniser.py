@@ -14,7 +14,7 @@ from flows.forget import forget
 from flows.run import backfill_inline
 from indexmill.errors import BadInput, BudgetReached, ConfigurationError
 from schemas.config import Configuration, load_configuration
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
@@ -355,7 +355,7 @@ def test_forgetting_a_document_takes_the_answers_about_it_and_no_others(quick: P
         before = answers_of(quick / "store")
         calls = server.billed.calls
         plain = chosen(quick, ROWS, server, split={"tokens": 48})
-        forget(open_store(quick / "store"), ["secret-7"], build=lambda: build(plain))
+        forget(open_folder(quick / "store"), ["secret-7"], build=lambda: build(plain))
         assert server.billed.calls == calls
     left = answers_of(quick / "store")
     assert [entry.about for entry in before if entry not in left] == [("secret-7",)] * (not refused)

@@ -10,7 +10,7 @@ import pytest
 
 import indexmill
 from flows.run import Outcome
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.receipts import scan
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.asking import (
@@ -127,7 +127,7 @@ def test_a_refused_summary_has_a_stand_in_until_it_is_asked_for_again(quick: Pat
         assert family_counts(quick / "store", "lsh_tree")["stand_ins"] == 1
         assert any(title in stand_in["text"] for title, _ in rows.values())  # sentences of its own texts
         assert stage_report(plain, first, "lsh_summaries")["parts_failed"] == 1
-        receipts = scan(open_store(quick / "store"), "lsh_summaries")
+        receipts = scan(open_folder(quick / "store"), "lsh_summaries")
         assert [receipt.failed for receipt in receipts if not receipt.complete] == [1]
 
         calls = server.billed.calls

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.lease import holding
 from tests.flows.children import ROOT, build, settings
 from tests.flows.commands import Command, command
@@ -45,7 +45,7 @@ def ended_well(expected: Expected, run: Command, *, killed: int = 0) -> None:
 
 def ended_recorded(root: Path, state: str, code: int) -> None:
     """The lease was given back, and the run's record says how it ended."""
-    store = open_store(root)
+    store = open_folder(root)
     lease = holding(store)
     assert lease is not None
     assert lease.released
@@ -57,7 +57,7 @@ def ended_recorded(root: Path, state: str, code: int) -> None:
 def goes_on(expected: Expected, root: Path) -> None:
     """The next build finishes it."""
     before = whole_versions(root, {1: expected.manifest})
-    done = sum(1 for _ in open_store(root).list("work/"))
+    done = sum(1 for _ in open_folder(root).list("work/"))
     told = build(settings(root, expected.corpus))
     assert (told.manifest, told.published) == (expected.manifest, not before)
     assert told.parts_made == expected.parts - done

@@ -15,7 +15,7 @@ from flows.plan import make_plan
 from indexmill.errors import ConfigurationError
 from schemas.config import Configuration
 from storage import faults, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.lease import acquire, holding
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.executor import Call, InlineExecutor
@@ -112,7 +112,7 @@ def test_a_plan_is_made_while_a_build_is_running(chosen: dict[str, Any]) -> None
 
 
 def test_a_plan_takes_no_lease_and_minds_none(chosen: dict[str, Any]) -> None:
-    store = open_store(chosen["store"])
+    store = open_folder(chosen["store"])
     with acquire(store, "somebody"):
         make_plan(configuration(chosen), progress=Silent())
         current = holding(store)
@@ -149,7 +149,7 @@ def test_the_command_prints_one_object(chosen: dict[str, Any], quick: Path, run:
         "models": {},
         "unpriced": [],
     }
-    assert told["seconds"]["runs"] == [one.run_id for one in runs.list_runs(open_store(chosen["store"]))]
+    assert told["seconds"]["runs"] == [one.run_id for one in runs.list_runs(open_folder(chosen["store"]))]
     assert json.loads((quick / "plan.json").read_bytes()) == told
 
 
@@ -218,7 +218,7 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     assert code == 3
     assert "it was made at version 1" in err
     assert "the index is at version 2" in err
-    assert runs.list_runs(open_store(chosen["store"]))[-1].state == "refused"
+    assert runs.list_runs(open_folder(chosen["store"]))[-1].state == "refused"
 
 
 def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_may_cost(
@@ -248,7 +248,7 @@ def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_ma
     code, _, err = run.printed("build", "-c", file, "--max-cost", "2.99")
     assert code == 4
     assert "nothing was made" in err
-    assert runs.list_runs(open_store(chosen["store"]))[-1].state == "budget"
+    assert runs.list_runs(open_folder(chosen["store"]))[-1].state == "budget"
 
 
 @pytest.mark.slow

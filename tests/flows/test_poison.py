@@ -18,7 +18,7 @@ from flows.dask_executor import DaskExecutor
 from flows.run import Outcome
 from indexmill.errors import BadInput, GateRefused, IndexmillError
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.executor import Call, Failed, InlineExecutor, WorkerDied
 from tasks.core.report import Progress
 from tasks.families.bm25 import postings
@@ -64,7 +64,7 @@ def poisoned(rows: Documents, words: Mapping[str, str]) -> Documents:
 
 def refused(root: Path) -> dict[str, tuple[str, str]]:
     """Reason and detail of the last run's refusals, by document."""
-    _, table = runs.quarantine_of(open_store(root))
+    _, table = runs.quarantine_of(open_folder(root))
     return {row["document_id"]: (row["reason"], row["detail"]) for row in table.to_pylist()}
 
 
@@ -111,7 +111,7 @@ def test_documents_that_are_too_much_together_are_not_blamed(
         )
     assert caught.value.exit_code == 1
     assert "with fewer workers" in str(caught.value)
-    assert open_store(tmp_path / "store").list("poison/") == []
+    assert open_folder(tmp_path / "store").list("poison/") == []
 
 
 RAISES = {"doc-0002": deadly.RAISE, "doc-0009": deadly.RAISE}
@@ -146,9 +146,9 @@ def test_what_one_run_made_is_counted_once_however_often_its_stages_begin(
         told = build(tmp_path / "store", poisoned(rows, RAISES))
         assert told.vectors_made == (0 if cold else clean.vectors_made)
         assert (told.parts_reused == 0) == (not cold)
-    _, table = runs.quarantine_of(open_store(tmp_path / "store"))
+    _, table = runs.quarantine_of(open_folder(tmp_path / "store"))
     assert table.num_rows == 2
-    last = runs.list_runs(open_store(tmp_path / "store"))[-1]
+    last = runs.list_runs(open_folder(tmp_path / "store"))[-1]
     assert last.end is not None
     assert last.end.report["stages"]["ingest"]["documents"] == 28  # type: ignore[index,call-overload]
 
@@ -181,7 +181,7 @@ def test_of_two_contents_the_one_that_can_be_indexed_is_the_document(
     deadly_stage(monkeypatch, "split")
     told = children.build(settings(tmp_path / "store", corpus))
     assert told.manifest == clean.manifest
-    reasons = [row["reason"] for row in runs.quarantine_of(open_store(tmp_path / "store"))[1].to_pylist()]
+    reasons = [row["reason"] for row in runs.quarantine_of(open_folder(tmp_path / "store"))[1].to_pylist()]
     assert sorted(set(reasons)) == ["duplicate-id", "fails-split"]  # what never was the document was not tried
     assert len(reasons) == 4
 
@@ -195,7 +195,7 @@ def test_a_stage_that_fails_with_most_documents_is_itself_at_fault(
         build(
             tmp_path / "store", poisoned(rows, dict.fromkeys(rows, deadly.RAISE)), shards={"document_tokens": 100_000}
         )
-    assert open_store(tmp_path / "store").list("poison/") == []
+    assert open_folder(tmp_path / "store").list("poison/") == []
 
 
 @pytest.mark.parametrize("error", [MemoryError("no memory"), IndexmillError("the store"), OSError("no disk")])
@@ -210,7 +210,7 @@ def test_what_is_no_documents_fault_ends_the_run(
     monkeypatch.setattr("tests.flows.deadly.split.strike", fail)
     with pytest.raises(type(error), match=str(error)):
         build(tmp_path / "store", documents(6))
-    assert open_store(tmp_path / "store").list("poison/") == []
+    assert open_folder(tmp_path / "store").list("poison/") == []
 
 
 def test_strict_takes_a_poisonous_document_for_a_refused_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_more_refused_rows_than_their_share_publish_nothing(tmp_path: Path) -> N
     assert caught.value.exit_code == 3
     assert "run.max_failed_share" in str(caught.value)
     assert "such as store.jsonl:101 (no-text); `corpus.fields` says" in str(caught.value)
-    store = open_store(tmp_path / "store")
+    store = open_folder(tmp_path / "store")
     last = runs.list_runs(store)[-1]
     assert (last.state, last.exit_code, last.quarantined) == ("refused", 3, 11)
     assert store.list("refs/") == []

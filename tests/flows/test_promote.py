@@ -10,8 +10,8 @@ import pytest
 import indexmill
 from flows.promote import promote, remove_alias
 from indexmill.errors import BadInput, CorruptBlob, LeaseLost, SnapshotNotFound
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import alias_name, blob_path
+from indexmill.store.reader import StoreReader
 from storage import faults, refs, runs
 from storage.folder import FolderStore
 from storage.lease import acquire
@@ -52,7 +52,7 @@ def test_an_alias_that_is_removed_is_gone_and_the_others_are_named(store: Folder
         with pytest.raises(SnapshotNotFound, match="no alias 'prod': it has staging"):
             attempt()
     assert promote(store, 2, "prod").before is None
-    assert FolderReader(store.root).aliases() == {"prod": 2, "staging": 2}
+    assert StoreReader(store.root).aliases() == {"prod": 2, "staging": 2}
 
 
 @pytest.mark.parametrize("alias", ["7", "newest", "", "../main", "a b", "-x", "pröd", "x" * 201])
@@ -72,7 +72,7 @@ def test_a_version_that_is_absent_or_not_whole_is_not_promoted(versions: Version
     (store.root / blob_path(digest)).unlink()
     with pytest.raises(CorruptBlob, match=digest):
         promote(store, 2, "prod")
-    assert FolderReader(store.root).aliases() == {}
+    assert StoreReader(store.root).aliases() == {}
 
 
 def test_a_damaged_alias_does_not_hide_the_others(store: FolderStore) -> None:
@@ -109,9 +109,9 @@ def test_a_clock_that_jumps_does_not_move_an_alias_back(store: FolderStore, jump
     now = 1_800_000_000.0
     promote(store, 1, "prod", clock=Jumping(now))
     promote(store, 2, "prod", clock=Jumping(now + jump))
-    assert FolderReader(store.root).aliases() == {"prod": 2} == {"prod": refs.pointed(store, "prod")}
+    assert StoreReader(store.root).aliases() == {"prod": 2} == {"prod": refs.pointed(store, "prod")}
     remove_alias(store, "prod", clock=Jumping(now, now - jump))
-    assert FolderReader(store.root).aliases() == {}
+    assert StoreReader(store.root).aliases() == {}
 
 
 def test_a_run_whose_clock_jumps_ahead_does_not_sweep_a_move_away(store: FolderStore) -> None:
@@ -127,7 +127,7 @@ def test_a_run_whose_clock_jumps_ahead_does_not_sweep_a_move_away(store: FolderS
         assert promote(store, 1, "prod").moved
     finally:
         faults.install(None)
-    assert FolderReader(store.root).aliases() == {"prod": 1}
+    assert StoreReader(store.root).aliases() == {"prod": 1}
 
 
 def test_a_run_without_a_lease_is_at_work_while_its_process_lives(store: FolderStore) -> None:

@@ -25,7 +25,7 @@ from flows.quota_client import name_of
 from flows.quota_server import ClusterQuota
 from indexmill.errors import BadInput, BudgetReached, IndexmillError
 from schemas.config import Price
-from storage.folder import init_store
+from storage.folder import init_folder
 from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import AskingEnded, Limits, Quota, RunQuota, Spent
 from tests.flows.elsewhere import cluster_elsewhere
@@ -161,7 +161,7 @@ def seen(folder: Path, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return init_store(tmp_path_factory.mktemp("quota") / "store").root
+    return init_folder(tmp_path_factory.mktemp("quota") / "store").root
 
 
 @pytest.fixture(scope="module", params=["here", "elsewhere"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tests.corpora import documents
 from tests.flows.children import ROOT, build, settings
 from tests.flows.commands import Command, command, write_settings
@@ -51,7 +51,7 @@ def good(count: int) -> dict[str, str]:
 
 def refused(root: Path) -> list[tuple[str, str]]:
     """File and reason of what the last run refused."""
-    _, table = runs.quarantine_of(open_store(root))
+    _, table = runs.quarantine_of(open_folder(root))
     return [(row["file"], row["reason"]) for row in table.to_pylist()]
 
 
@@ -119,5 +119,5 @@ def test_a_signal_is_heard_while_a_file_stalls_its_reader(
         assert run.wait() == 130, run.err
         assert time.monotonic() - began < 30
         assert run.left_behind() == {}
-    last = runs.list_runs(open_store(tmp_path / "store"))[-1]
+    last = runs.list_runs(open_folder(tmp_path / "store"))[-1]
     assert (last.state, last.exit_code) == ("interrupted", 130)

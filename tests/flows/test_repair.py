@@ -19,13 +19,13 @@ from flows.repair import Repaired
 from flows.repair import repair as _repair
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import STORE_FILE, alias_name, blob_path, export_name, ref_name, tombstone_name
 from indexmill.store.manifest import Manifest
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import lineage, runs
 from storage.copies import open_copy
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from storage.lease import acquire
 from tasks.core.report import Silent
 from tests.flows.children import Forks, build, settings
@@ -37,8 +37,8 @@ from tests.storage.quick import quick_folder
 def versions() -> Iterator[Versions]:
     with quick_folder() as folder:
         made = make_versions(folder)
-        promote(open_store(made.root), 1, "prod")
-        export_snapshot(open_store(made.root), 1, folder / "exported", progress=Silent())
+        promote(open_folder(made.root), 1, "prod")
+        export_snapshot(open_folder(made.root), 1, folder / "exported", progress=Silent())
         yield made
 
 
@@ -59,7 +59,7 @@ def repair(root: Path, *copies: Path, **options: Any) -> Repaired:
 
 
 def manifest(root: Path, version: int) -> Manifest:
-    reader = FolderReader(root)
+    reader = StoreReader(root)
     return reader.manifest(reader.ref(version).manifest)
 
 
@@ -75,7 +75,7 @@ def only(root: Path, version: int, name: str) -> str:
 
 def private(root: Path, version: int) -> str:
     """The digest of a part of a version alone that no reader needs."""
-    store = open_store(root)
+    store = open_folder(root)
     served = {artifact.digest for number in (1, 2) for artifact in manifest(root, number).artifacts}
     parts = [
         {
@@ -114,7 +114,7 @@ def tree(root: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def ok(root: Path) -> bool:
-    return all(verify(FolderReader(root), version).ok for version in (1, 2))
+    return all(verify(StoreReader(root), version).ok for version in (1, 2))
 
 
 def test_a_whole_store_is_only_read(root: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_blob_that_cannot_be_read_is_no_damaged_blob(
 
 def test_a_build_at_work_is_not_disturbed(root: Path) -> None:
     path = damage(root, only(root, 2, "vectors/"), "flipped")
-    with acquire(open_store(root), "a-build"):
+    with acquire(open_folder(root), "a-build"):
         assert main(["repair", "--store", str(root)]) == 5
         assert path.exists()
         assert main(["repair", "--store", str(root), "--dry-run"]) == 7
@@ -340,7 +340,7 @@ def test_the_command_tells_scripts_and_people(root: Path, mirror: Path, capsys: 
     assert f"is missing: restored from {mirror}" in capsys.readouterr().out
     assert main(["repair", "--store", str(root)]) == 0
     assert ": whole" in capsys.readouterr().out
-    last = runs.list_runs(open_store(root))[-1]
+    last = runs.list_runs(open_folder(root))[-1]
     assert (last.start.command, last.state) == ("repair", "done")
     assert last.end is not None
     assert last.end.report == {"repair": {"restored": 1}}
@@ -378,7 +378,7 @@ def test_a_damaged_record_comes_back_from_a_copy_of_the_store(root: Path, mirror
     assert path.read_bytes() == (mirror / name).read_bytes()
     assert ok(root)
     assert repair(root).whole
-    (run,) = (run for run in runs.list_runs(open_store(root)) if run.start.command == "repair")
+    (run,) = (run for run in runs.list_runs(open_folder(root)) if run.start.command == "repair")
     assert run.end is not None
     assert run.end.report == {"repair": {"restored": 1}}
 
@@ -413,7 +413,7 @@ def test_a_record_of_another_store_or_of_one_that_forgot_less_is_not_taken(
 def test_a_copy_that_went_its_own_way_gives_no_record(root: Path, mirror: Path, versions: Versions) -> None:
     for store, version in ((mirror, 1), (root, 2)):
         assert build(settings(store, versions.root.parent / "first.jsonl")).version == 3
-        promote(open_store(store), version, "test")
+        promote(open_folder(store), version, "test")
     change(root / alias_name("test", 1), lambda _: b"{}")
     assert [one.outcome for one in repair(root, mirror).findings] == ["lost"]
     change(root / ref_name("main", 3), lambda _: b"{}")
@@ -422,7 +422,7 @@ def test_a_copy_that_went_its_own_way_gives_no_record(root: Path, mirror: Path, 
 
 
 def test_what_makes_a_folder_a_store_is_not_taken_from_any_store(root: Path, quick: Path) -> None:
-    other = init_store(quick / "other")
+    other = init_folder(quick / "other")
     other.put_blob(b"something")
     change(root / STORE_FILE, lambda _: b"")
     with pytest.raises(CorruptBlob, match=rf"{STORE_FILE} is damaged.*`indexmill repair --from COPY` restores it"):

@@ -11,12 +11,12 @@ import pytest
 
 from flows.rollback import resume, roll_back
 from indexmill.errors import CorruptBlob, GateRefused, LeaseLost, SnapshotNotFound
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import faults, holds, refs, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from storage.lease import acquire
 from tests.flows.children import build
 from tests.flows.disturbed import roll_back_and_die
@@ -45,7 +45,7 @@ def test_a_rollback_gives_the_answers_of_that_version_to_the_byte(versions: Vers
     assert (made.published, made.version, made.target, made.manifest) == (True, 3, 1, versions.manifests[0])
     assert bare(store.root) == bare(store.root, 3) == versions.answered[0]
     assert bare(store.root, 2) == versions.answered[1]
-    assert verify(FolderReader(store.root)).ok
+    assert verify(StoreReader(store.root)).ok
     ref = refs.read(store, 3)
     assert (ref.parent, ref.run_id, ref.note) == (2, made.run, "back to version 1: names were wrong")
     run = runs.read_run(store, made.run)
@@ -62,7 +62,7 @@ def test_a_store_on_hold_refuses_builds_until_it_is_resumed(versions: Versions, 
     assert runs.list_runs(store)[-1].state == "refused"
     ended = resume(store, note="mended")
     assert (ended.released, ended.version) == (True, 3)
-    assert FolderReader(store.root).hold() is None
+    assert StoreReader(store.root).hold() is None
     again = build(versions.settings(store.root))
     assert (again.published, again.version, again.manifest) == (True, 4, versions.manifests[1])
     assert again.parts_made == 0  # all that was made before the rollback is found again
@@ -80,7 +80,7 @@ def test_going_back_to_the_newest_publishes_nothing_and_still_holds(versions: Ve
     again = roll_back(store, 1)
     assert (back.version, again.version, again.published) == (3, 3, False)
     assert again.hold == back.hold  # it tells who was first
-    assert FolderReader(store.root).hold() == back.hold
+    assert StoreReader(store.root).hold() == back.hold
     assert roll_back(store, 3).version == 3  # version 3 has the manifest of version 1
 
 
@@ -99,7 +99,7 @@ def test_a_version_that_is_not_whole_is_refused_before_anything_is_written(
         path.write_bytes(data[:-1])
     with pytest.raises(CorruptBlob, match=digest):
         roll_back(store, 1)
-    assert FolderReader(store.root).versions() == [1, 2]
+    assert StoreReader(store.root).versions() == [1, 2]
     assert holds.standing(store) is None
     run = runs.list_runs(store)[-1]
     assert (run.start.command, run.state) == ("rollback", "failed")
@@ -117,8 +117,8 @@ def test_while_a_build_is_at_work_nothing_is_rolled_back_or_resumed(store: Folde
         for attempt in (lambda: roll_back(store, 2), lambda: resume(store)):
             with pytest.raises(LeaseLost, match="at-work"):
                 attempt()
-    assert FolderReader(store.root).versions() == [1, 2, 3]
-    assert FolderReader(store.root).hold() is not None
+    assert StoreReader(store.root).versions() == [1, 2, 3]
+    assert StoreReader(store.root).hold() is not None
 
 
 # Death
@@ -128,7 +128,7 @@ def crossed(versions: Versions) -> tuple[str, ...]:
     """The boundaries of a rollback that nobody disturbs."""
     names: list[str] = []
     with quick_folder() as folder:
-        store = open_store(shutil.copytree(versions.root, folder / "store"))
+        store = open_folder(shutil.copytree(versions.root, folder / "store"))
         faults.install(names.append)
         roll_back(store, 1, note="a test")
         faults.install(None)
@@ -137,7 +137,7 @@ def crossed(versions: Versions) -> tuple[str, ...]:
 
 def states(root: Path) -> tuple[int, bool]:
     """The newest version, and whether the store is on hold, after a look at all that readers rely on."""
-    reader = FolderReader(root)
+    reader = StoreReader(root)
     assert reader.versions() == list(range(1, len(reader.versions()) + 1))
     for version in reader.versions():
         checked = verify(reader, version)
@@ -152,11 +152,11 @@ def ends_well(versions: Versions, root: Path) -> tuple[int, bool]:
     if left[1]:
         with pytest.raises(GateRefused, match="interrupted" if left[0] == 2 else "on hold"):
             build(versions.settings(root))
-    made = roll_back(open_store(root), 1, note="a test")
+    made = roll_back(open_folder(root), 1, note="a test")
     assert (made.version, made.published) == (3, left[0] == 2)
     assert states(root) == (3, True)
-    assert FolderReader(root).newest().manifest == versions.manifests[0]
-    assert open_store(root).list("holds/") == ["holds/00000000000000000001.json"]
+    assert StoreReader(root).newest().manifest == versions.manifests[0]
+    assert open_folder(root).list("holds/") == ["holds/00000000000000000001.json"]
     assert list((root / "tmp").iterdir()) == []
     return left
 
@@ -203,9 +203,9 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_versions_nor_the_hold(
     assert roll_back(store, 1, clock=clocks[0]).version == 3
     assert roll_back(store, 2, clock=clocks[1]).version == 4
     assert resume(store, clock=clocks[2]).released
-    assert FolderReader(store.root).hold() is None
+    assert StoreReader(store.root).hold() is None
     assert roll_back(store, 1, clock=clocks[3]).version == 5
-    assert FolderReader(store.root).hold() == holds.standing(store)
+    assert StoreReader(store.root).hold() == holds.standing(store)
     with pytest.raises(GateRefused, match="version 1"):
         build(versions.settings(store.root))
     assert [ref.parent for ref in refs.history(store)] == [None, 1, 2, 3, 4]
@@ -226,8 +226,8 @@ def test_a_rollback_whose_lease_runs_out_by_a_jump_never_commits_over_another(
     faults.install(jump)
     with pytest.raises(LeaseLost, match="took over the lease"):
         roll_back(store, 1, note="first", clock=lambda: now)
-    assert FolderReader(store.root).versions() == [1, 2, 3]
+    assert StoreReader(store.root).versions() == [1, 2, 3]
     assert refs.read(store, 3).note == "back to version 1: second"
-    hold = FolderReader(store.root).hold()
+    hold = StoreReader(store.root).hold()
     assert hold is not None
     assert hold.note == "second"

@@ -14,7 +14,7 @@ from indexmill.command import main
 from indexmill.errors import GateRefused
 from indexmill.store.canonical import canonical_json
 from storage import refs, runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.report import StandIns
 from tasks.pipeline.gates import FEW, refuse_stand_ins
 from tests.corpora import documents, write_corpus
@@ -58,7 +58,7 @@ def test_a_model_that_fails_at_every_prompt_publishes_nothing(quick: Path, capsy
         asked = len(server.chats)
     assert "run.max_stand_ins" in str(refused.value)
     assert "--retry-refused" in str(refused.value)
-    store = open_store(plain["store"])
+    store = open_folder(plain["store"])
     assert refs.newest(store) is None
     (run,) = runs.list_runs(store)
     assert (run.state, run.exit_code) == ("refused", 3)
@@ -82,7 +82,7 @@ def test_a_few_stand_ins_are_published_and_told_everywhere(quick: Path, capsys: 
         assert (outcome.published, outcome.stand_ins) == (True, 2)
         (warning,) = (said for said in progress.warnings if "stands in" in said)
         assert "no usable answer for 2 of " in warning
-        store = open_store(plain["store"])
+        store = open_folder(plain["store"])
         found = read_status(store, time.time())
         assert found.stand_ins["lsh_summaries"]["stand_ins"] == 2
         assert main(["status", "--store", plain["store"]]) == 0

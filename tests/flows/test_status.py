@@ -16,7 +16,7 @@ from flows.status import Status, duration_text, read_status
 from indexmill.errors import GateRefused
 from storage import runs
 from storage.clock import timestamp
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.lease import DURATION, MARGIN, acquire
 from storage.processes import this_process
 from tests.corpora import Documents, documents, write_corpus
@@ -35,7 +35,7 @@ class Nights:
 
     @property
     def store(self) -> FolderStore:
-        return init_store(self.folder / "store")
+        return init_folder(self.folder / "store")
 
     def build(self, hour: float, rows: Documents, *, max_shrink: float = 1.0) -> None:
         corpus = write_corpus(self.folder / "corpus.jsonl", rows)

@@ -28,7 +28,7 @@ from flows.scratch import PREFIX
 from indexmill.errors import BadInput
 from schemas.config import LlmSettings
 from storage import runs
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from tests.corpora import documents, write_corpus
 from tests.flows.children import ROOT, asking, settings
 from tests.flows.commands import Command, command, write_settings
@@ -90,7 +90,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
                 assert run.running, run.err
                 assert time.monotonic() < deadline, run.err
                 time.sleep(0.05)
-            (started,) = runs.list_runs(open_store(folder / "store"))
+            (started,) = runs.list_runs(open_folder(folder / "store"))
             held = Held(run, started.run_id)
             while not any(_refuses(port) for port in held.listening()):  # Prefect is slow to start
                 assert time.monotonic() < deadline, run.err
@@ -186,7 +186,7 @@ def variables() -> dict[str, str]:
 def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = init_store(tmp_path / "store").root
+    store = init_folder(tmp_path / "store").root
     secret = ("OPENAI_API_KEY", "CANARY_WORD", "SOME_TOKEN", "PREFECT_API_AUTH_STRING")
     for name in secret:
         monkeypatch.setenv(name, OTHER)

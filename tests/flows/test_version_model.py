@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from flows.promote import promote, remove_alias
 from flows.rollback import resume, roll_back
 from indexmill.errors import GateRefused, SnapshotNotFound
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from storage import holds, refs, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from tests.indexmill.small_snapshot import WORLD, Text, publish
 from tests.storage.quick import quick_folder
 
@@ -32,7 +32,7 @@ def three_versions(root: Path) -> FolderStore:
     publish(root, WORLD, 1)
     publish(root, {"p0": WORLD["p0"]}, 2)
     publish(root, {"p0": (Text("a", "A", "one"),)}, 3)
-    return open_store(root)
+    return open_folder(root)
 
 
 @settings(max_examples=15)
@@ -42,7 +42,7 @@ def test_versions_holds_and_aliases_follow_the_order_of_the_steps_alone(
 ) -> None:
     with quick_folder() as folder:
         store = three_versions(folder / "store")
-        reader = FolderReader(store.root)
+        reader = StoreReader(store.root)
         manifests = [ref.manifest for ref in reader.history()]
         held: int | None = None
         aliases: dict[str, int] = {}

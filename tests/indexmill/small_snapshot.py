@@ -24,7 +24,7 @@ from indexmill.store.pack_schema import schema_of, shape_problem, split_dimensio
 from indexmill.store.packs import write_pack
 from indexmill.text.names import NameIndex, canonical_name, entity_id
 from schemas.tables import DOCUMENTS, ENTITIES, PASSAGES, SENTENCES
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
@@ -126,7 +126,7 @@ class SnapshotWriter:
     """Collects artifacts and publishes them as the next version of a store."""
 
     def __init__(self, path: Path) -> None:
-        self.store: FolderStore = init_store(path)
+        self.store: FolderStore = init_folder(path)
         self.artifacts: list[Artifact] = []
         self.families: dict[str, Family] = {}
         self.models: dict[str, object] = {"encoder": EMBEDDER.fingerprint.as_dict()}

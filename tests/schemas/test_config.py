@@ -57,8 +57,16 @@ def test_the_command_line_names_the_same_store_for_both(folder: Path) -> None:
         assert Path(Options(store=given, config=path).store_path()) == meant
 
 
-@pytest.mark.parametrize("given", ["s3://bucket/index", ""])
-def test_a_store_that_is_no_folder_is_refused_by_both(folder: Path, given: str) -> None:
+def test_the_url_of_an_object_store_is_meant_as_it_is(folder: Path) -> None:
+    path = written(folder, store="s3://bucket/indexes/news/")
+    assert load_configuration(path).store == "s3://bucket/indexes/news"
+    assert Options(config=path).store_path() == "s3://bucket/indexes/news"
+
+
+@pytest.mark.parametrize(
+    "given", ["ftp://host/index", "s3://", "s3://key:secret@bucket/index", "s3://bucket/a?x=1", "s3://bucket/../x", ""]
+)
+def test_a_store_that_is_no_place_is_refused_by_both(folder: Path, given: str) -> None:
     path = written(folder, store=given)
     with pytest.raises(ConfigurationError, match=r"indexmill\.yaml: store: "):
         load_configuration(path)

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from indexmill.errors import LeaseLost
-from indexmill.store.folder import FolderReader
 from indexmill.store.manifest import Corpus, Manifest, Ref
+from indexmill.store.reader import StoreReader
 from storage import faults, lineage, receipts
 from storage.arrays import put_pack
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from storage.lease import acquire
 from storage.lineage import Lineage, LineageEntry
 from storage.processes import this_process
@@ -53,7 +53,7 @@ def run_all(calls: list[tuple[Any, ...]]) -> list[int]:
 
 def build(root: Path, version: int = 1) -> Ref:
     """A whole run in small: init, lease, blobs, receipts, publish. Its manifest depends on the version alone."""
-    store = init_store(root)
+    store = init_folder(root)
     latest = newest(store)
     run_id = f"run-{this_process().pid}-{this_process().started}-{version}"
     with acquire(store, run_id) as lease:
@@ -91,7 +91,7 @@ def build_with_fault(root: Path, at: int, mode: str) -> None:
 
 def create_many(root: Path, names: list[str], word: str, barrier: Barrier, won: Path) -> None:
     """Create every name with a long record made of one word; writes down which creates succeeded."""
-    store = open_store(root)
+    store = open_folder(root)
     barrier.wait(30)
     for name in names:
         if store.create(name, (word * 100_000).encode()):
@@ -101,7 +101,7 @@ def create_many(root: Path, names: list[str], word: str, barrier: Barrier, won: 
 
 def watch(root: Path, names: list[str], barrier: Barrier) -> None:
     """Read names while they are created; exits with 1 if a reader ever sees a part of a record."""
-    store = open_store(root)
+    store = open_folder(root)
     barrier.wait(30)
     left = set(names)
     while left:
@@ -113,7 +113,7 @@ def watch(root: Path, names: list[str], barrier: Barrier) -> None:
 
 
 def put_many(root: Path, barrier: Barrier) -> None:
-    store = open_store(root)
+    store = open_folder(root)
     barrier.wait(30)
     for number in range(30):
         store.open_local(store.put_blob(f"blob {number}".encode() * 1000))
@@ -121,7 +121,7 @@ def put_many(root: Path, barrier: Barrier) -> None:
 
 def commit_one(root: Path, manifest: str, run_id: str, barrier: Barrier) -> None:
     """Exits with 0 if this run published version 1, with 5 if another did."""
-    store = open_store(root)
+    store = open_folder(root)
     barrier.wait(30)
     try:
         ref = commit(store, manifest, None, 1, run_id, CREATED, {}, "")
@@ -135,7 +135,7 @@ def commit_in_turn(root: Path, worker: int, each: int, barrier: Barrier, leased:
 
     leased: under the lease, else by the refs alone.
     """
-    store = open_store(root)
+    store = open_folder(root)
     manifests = [store.put_blob(f"{worker} {number}".encode()) for number in range(each)]
     lost = 0
     barrier.wait(30)
@@ -158,7 +158,7 @@ def commit_in_turn(root: Path, worker: int, each: int, barrier: Barrier, leased:
 
 def sleep_before_the_ref(root: Path, manifest: str, barrier: Barrier) -> None:
     """Take the lease, and fall asleep as the ref is about to be created; exits with 5 if that was too late."""
-    store = open_store(root)
+    store = open_folder(root)
     lease = acquire(store, "stale")
 
     def sleep(name: str) -> None:
@@ -177,7 +177,7 @@ def sleep_before_the_ref(root: Path, manifest: str, barrier: Barrier) -> None:
 
 def hold(root: Path, run_id: str, barrier: Barrier, seconds: float) -> None:
     """Take the lease and keep it until killed; exits with 5 if another has it."""
-    store = open_store(root)
+    store = open_folder(root)
     barrier.wait(30)
     try:
         lease = acquire(store, run_id, duration=seconds)
@@ -189,7 +189,7 @@ def hold(root: Path, run_id: str, barrier: Barrier, seconds: float) -> None:
 
 
 def take_and_die(root: Path, run_id: str) -> None:
-    acquire(open_store(root), run_id)
+    acquire(open_folder(root), run_id)
     os.kill(os.getpid(), 9)
 
 
@@ -198,10 +198,10 @@ def read_as_nobody(root: Path) -> None:
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-    reader = FolderReader(root)
+    reader = StoreReader(root)
     manifest = reader.manifest(reader.newest().manifest)
     for artifact in manifest.artifacts:
-        reader.blob_path_verified(artifact.digest, artifact.bytes)
+        reader.blob(artifact.digest, artifact.bytes)
     reader.aliases()
     os._exit(0)
 
@@ -214,6 +214,6 @@ def write_as_nobody(root: Path) -> None:
         os.setgid(65534)
         os.setuid(65534)
     try:
-        open_store(root).create("work/split/ab.json", b"{}")
+        open_folder(root).create("work/split/ab.json", b"{}")
     except StoreNotWritable as error:
         os._exit(error.exit_code if str(root) in str(error) else 1)

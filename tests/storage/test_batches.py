@@ -10,7 +10,7 @@ import pytest
 from indexmill.errors import StoreError
 from storage import batches, faults
 from storage.batches import Asked, Batch, Ended, Kind, Question, Started, Starting, Uploaded
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.gc import DAY, Policy, survey
 from tests.storage.quick import quick_folder
 
@@ -34,7 +34,7 @@ ENDED = Ended(
 @pytest.fixture
 def store() -> Iterator[FolderStore]:
     with quick_folder() as folder:
-        yield init_store(folder / "store")
+        yield init_folder(folder / "store")
 
 
 def asked(count: int = 2) -> Asked:

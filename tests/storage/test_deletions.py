@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import CorruptBlob, LeaseLost, SnapshotNotFound, VersionWithdrawn
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path, lease_name, receipt_name
 from indexmill.store.manifest import Ref
+from indexmill.store.reader import StoreReader
 from storage import deletions, gc, refs
 from storage.clock import timestamp
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.gc import DAY, Policy
 from storage.lease import MARGIN, STALE, acquire
 from storage.processes import Process
@@ -260,7 +260,7 @@ def test_all_at_once_is_refused_where_a_run_before_may_still_write(world: World)
 
 def test_no_version_goes_while_the_newest_lacks_a_blob(world: World) -> None:
     ref = refs.read(world.store, 3)
-    artifact = FolderReader(world.root).manifest(ref.manifest).artifacts[0]
+    artifact = StoreReader(world.root).manifest(ref.manifest).artifacts[0]
     (world.root / blob_path(artifact.digest)).unlink()
     with pytest.raises(CorruptBlob, match="is missing, which version 3, the newest, needs; no version was removed"):
         world.gc(LAST)
@@ -306,7 +306,7 @@ def test_a_version_is_whole_where_its_blobs_were_only_set_aside(world: World) ->
 
 
 def test_a_version_that_lost_blobs_is_withdrawn_and_readers_have_the_one_before(world: World) -> None:
-    reader = FolderReader(world.root)
+    reader = StoreReader(world.root)
     with pytest.raises(
         VersionWithdrawn, match=r"version 4 of .* was published, and withdrawn again: .*/blobs/.* is missing"
     ):
@@ -358,7 +358,7 @@ def test_a_version_is_withdrawn_where_a_later_run_may_still_remove_its_blobs(wor
 
 
 def test_a_store_without_these_records_is_read_as_ever(quick: Path) -> None:
-    store = init_store(quick / "store")
+    store = init_folder(quick / "store")
     assert deletions.set_aside(store) == {}
     with acquire(store, "gc") as lease:
         deletions.replace_set_aside(store, lease, {})

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import SnapshotNotFound, StoreError
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import faults
-from storage.folder import init_store, open_store
+from storage.folder import init_folder, open_folder
 from tests.paths import ROOT
 from tests.storage import children
 
@@ -22,7 +22,7 @@ from tests.storage import children
 def whole_or_absent(root: Path, digest: str) -> bool:
     """Whether version 1 is published; whatever a reader sees must be whole."""
     try:
-        reader = FolderReader(root)
+        reader = StoreReader(root)
         ref = reader.newest()
     except SnapshotNotFound:
         return False
@@ -61,7 +61,7 @@ def test_a_build_killed_at_any_boundary_is_whole_or_absent_and_the_next_one_ends
         assert (ref.version, ref.manifest) == (1, digest)
         assert whole_or_absent(root, digest)
         assert list((root / "tmp").iterdir()) == []
-        assert len(open_store(root).list("work/")) == 1
+        assert len(open_folder(root).list("work/")) == 1
     assert published >= 3  # killed after the ref, before the lease was given back
 
 
@@ -93,7 +93,7 @@ def release(root: Path) -> None:
     """Give back a lease whose release failed, too: this process still lives, so it would have to run out."""
     from storage.lease import Lease, holding
 
-    store = init_store(root)
+    store = init_folder(root)
     current = holding(store)
     if current is not None and not current.released:
         Lease(store, current.epoch, current.run_id, lambda: 0.0, 1.0, 0.0).release()

@@ -24,7 +24,7 @@ from indexmill.errors import (
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path
 from storage import arrays, faults
-from storage.folder import FolderStore, init_store, open_store
+from storage.folder import FolderStore, init_folder, open_folder
 from storage.processes import this_process
 from tests.storage import children
 
@@ -50,47 +50,47 @@ def temporary(store: FolderStore) -> list[str]:
 
 
 def test_init_makes_a_store_and_is_harmless_the_second_time(tmp_path: Path) -> None:
-    made = init_store(tmp_path / "deep" / "er")
+    made = init_folder(tmp_path / "deep" / "er")
     digest = made.put_blob(b"kept")
-    assert init_store(tmp_path / "deep" / "er").get_blob(digest) == b"kept"
+    assert init_folder(tmp_path / "deep" / "er").get_blob(digest) == b"kept"
     assert (made.root / "store.json").read_bytes() == b'{"format_version":1}\n'
 
 
 def test_init_refuses_a_folder_with_other_things(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("mine")
     with pytest.raises(ConfigurationError, match=r"thesis\.doc"):
-        init_store(tmp_path)
+        init_folder(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.doc"]
 
 
 def test_init_refuses_a_file_and_a_place_it_may_not_write_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigurationError, match="is a file"):
-        init_store(tmp_path / "file")
+        init_folder(tmp_path / "file")
     with pytest.raises(StoreNotWritable, match="below"):
-        init_store(tmp_path / "file" / "below")
+        init_folder(tmp_path / "file" / "below")
     faults.arm(1, "erofs")
     with pytest.raises(StoreNotWritable, match="new"):
-        init_store(tmp_path / "new")
+        init_folder(tmp_path / "new")
 
 
 def test_init_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp" / "0123.1.1.0").write_bytes(b"{")
     (tmp_path / ".DS_Store").write_bytes(b"")
-    assert init_store(tmp_path).list("") == ["store.json"]
+    assert init_folder(tmp_path).list("") == ["store.json"]
 
 
 def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
     with pytest.raises(SnapshotNotFound, match=f"no index yet in {tmp_path}: run `indexmill build`"):
-        open_store(tmp_path)
+        open_folder(tmp_path)
     (tmp_path / "other").write_text("")
     with pytest.raises(SnapshotNotFound, match=r"store\.json"):
-        open_store(tmp_path)
+        open_folder(tmp_path)
     with pytest.raises(SnapshotNotFound, match="nowhere"):
-        open_store(tmp_path / "nowhere")
+        open_folder(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="s3://"):
-        open_store("s3://bucket/prefix")
+        open_folder("s3://bucket/prefix")
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_a_damaged_store_file_is_named(store: FolderStore, content: bytes) -> No
     (store.root / "store.json").chmod(0o644)
     (store.root / "store.json").write_bytes(content)
     with pytest.raises(CorruptBlob, match=r"store\.json"):
-        open_store(store.url)
+        open_folder(store.url)
 
 
 def test_a_newer_store_is_refused_and_not_touched(store: FolderStore) -> None:
     (store.root / "store.json").chmod(0o644)
     (store.root / "store.json").write_bytes(b'{"format_version":2}')
-    for opened in (open_store, init_store):
+    for opened in (open_folder, init_folder):
         with pytest.raises(UnsupportedFormat, match="format 2"):
             opened(store.url)
     assert sorted(entry.name for entry in store.root.iterdir()) == ["store.json", "tmp"]
 
 
 def test_stores_of_one_folder_are_equal(store: FolderStore) -> None:
-    assert len({store, open_store(store.url), open_store(store.root.as_uri())}) == 1
+    assert len({store, open_folder(store.url), open_folder(store.root.as_uri())}) == 1
 
 
 # Blobs

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob, LeaseLost, SnapshotNotFound
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path, receipt_name, run_name
 from indexmill.store.manifest import Corpus, Manifest, Ref, Removal
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.tables import QUARANTINE
 from storage import faults, gc, lineage, receipts, refs, runs
 from storage.clock import timestamp
-from storage.folder import FolderStore, init_store, open_store
+from storage.folder import FolderStore, init_folder, open_folder
 from storage.gc import DAY, Collected, Policy
 from storage.lease import Lease, acquire
 from storage.lineage import Lineage, LineageEntry
@@ -66,7 +66,7 @@ class World:
     store: Clocked = field(init=False)
 
     def __post_init__(self) -> None:
-        init_store(self.root)
+        init_folder(self.root)
         self.store = Clocked(self.root, self)
 
     def clock(self) -> float:
@@ -145,7 +145,7 @@ class World:
         return {digest for digest, _ in gc.blobs_of(self.store)}
 
     def whole(self, version: int) -> bool:
-        return verify(FolderReader(self.root), version).ok
+        return verify(StoreReader(self.root), version).ok
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_the_last_versions_stay_and_the_others_say_that_they_are_gone(world: Wor
     assert done.blobs_kept == len(world.blobs)
     assert done.receipts_removed == 2
     assert world.store.list("work/") == [receipt_name("split", f"key-{one}") for one in ("c", "d", "shared")]
-    reader = FolderReader(world.root)
+    reader = StoreReader(world.root)
     assert reader.versions() == [1, 2, 3, 4]  # a number is never used again
     for version in (1, 2):
         with pytest.raises(SnapshotNotFound, match=f"version {version} was removed by gc at 2027-"):
@@ -529,7 +529,7 @@ def collected(root: Path, at: int, mode: str) -> None:
 
 def collect(root: Path) -> None:
     """Collect all but the newest of three versions, two days after they were made."""
-    store = open_store(root)
+    store = open_folder(root)
     with acquire(store, f"gc-{os.getpid()}") as lease:
         found = gc.survey(store, NOTHING, clock=_later)
         gc.collect(store, lease, found, NOTHING, clock=_later)
@@ -552,7 +552,7 @@ def three() -> Iterator[tuple[Path, int, list[str]]]:
 
 
 def names(root: Path) -> list[str]:
-    return [name for name in open_store(root).list("") if not name.startswith("leases/")]
+    return [name for name in open_folder(root).list("") if not name.startswith("leases/")]
 
 
 @pytest.mark.parametrize("mode", ["kill", "torn", "enospc", "eio", "short"])
@@ -578,16 +578,16 @@ def ended(three: tuple[Path, int, list[str]], folder: Path, boundaries: list[int
         code = children.run(collected, root, at, mode)
         if mode == "kill":
             assert code == -signal.SIGKILL
-        store = open_store(root)
+        store = open_folder(root)
         for version in (1, 2, 3):
             if version not in refs.removals(store):
-                assert verify(FolderReader(root), version).ok
+                assert verify(StoreReader(root), version).ok
         for name in store.list("work/"):
             assert receipts.find(store, "split", name.split("/")[-1].removesuffix(".json")) is not None
         finished += names(root) == left
         collect(root)
         assert names(root) == left
-        assert verify(FolderReader(root)).ok
+        assert verify(StoreReader(root)).ok
         assert list((root / "tmp").iterdir()) == []
         shutil.rmtree(root)
     assert len([name for name in left if name.startswith("refs/removed/")]) == 2
@@ -602,7 +602,7 @@ def test_a_reader_sees_a_whole_version_or_is_told_that_it_is_gone(
     seen = []
 
     def read(name: str) -> None:
-        reader = FolderReader(root)
+        reader = StoreReader(root)
         try:
             checked = verify(reader, reader.resolve(version=1).version)
             seen.append("whole" if checked.ok else f"damaged at {name}: {checked.problems}")

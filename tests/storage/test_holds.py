@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from indexmill.errors import CorruptBlob, GateRefused
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import hold_name
 from indexmill.store.manifest import Hold
+from indexmill.store.reader import StoreReader
 from storage import holds
 from storage.folder import FolderStore
 from storage.refs import commit
@@ -22,7 +22,7 @@ def release(store: FolderStore, created: str = CREATED) -> Hold | None:
 
 def test_the_newest_record_tells_the_state_whatever_its_time(store: FolderStore) -> None:
     commit(store, "1" * 64, None, 1, "a", CREATED, {}, "")
-    reader = FolderReader(store.root)
+    reader = StoreReader(store.root)
     holds.check(store)
     assert release(store) is None
     for round_, (held, ended) in enumerate((("2026", "2020"), ("1990", "1980"), ("2040", "2026"))):
@@ -51,7 +51,7 @@ def test_a_damaged_record_refuses_builds_and_can_be_ended(store: FolderStore) ->
         with pytest.raises(CorruptBlob, match=hold_name(1)):
             look(store)
     with pytest.raises(CorruptBlob, match=hold_name(1)):
-        FolderReader(store.root).hold()
+        StoreReader(store.root).hold()
     assert release(store) is not None
     holds.check(store)
     store.create(hold_name(3), b"{}")

@@ -25,7 +25,7 @@ from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Corpus, Manifest
 from storage import gc, lease, lineage, receipts, refs
 from storage.clock import timestamp
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.gc import Policy
 from storage.lineage import Lineage, LineageEntry
 from storage.processes import Process
@@ -229,7 +229,7 @@ def start() -> Iterator[Path]:
     """A store of three versions, of which a collection has removed the first and set aside what only it had."""
     with quick_folder() as folder:
         world = World(folder / "store")
-        init_store(world.root)
+        init_folder(world.root)
         for contents in ("ab", "bc"):
             write(*contents)(world, None)
             world.now += HOUR

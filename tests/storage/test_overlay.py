@@ -9,7 +9,8 @@ import pytest
 from indexmill.errors import ConfigurationError, CorruptBlob, NotFound
 from indexmill.store.layout import blob_path
 from storage.folder import FolderStore
-from storage.overlay import OverlayStore, open_any, overlay_of
+from storage.overlay import OverlayStore
+from storage.stores import open_store, overlay_of
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_a_damaged_blob_below_is_written_above(store: FolderStore, over: Overlay
 
 def test_there_need_be_nothing_below(quick: Path) -> None:
     over = overlay_of(quick / "none", quick / "above")
-    assert open_any(over.url).list("refs/") == []
+    assert open_store(over.url).list("refs/") == []
     with pytest.raises(NotFound):
         over.get("refs/main/1.json")
     with pytest.raises(CorruptBlob):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from indexmill.store.layout import ledger_name
 from storage import ledger
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.provenance import Answers, hashed
 from storage.tombstones import document_digest
 from storage.traces import Traces
@@ -25,7 +25,7 @@ SOME = st.sets(st.sampled_from(IDS))
 @contextmanager
 def kept(records: Sequence[tuple[set[str], str]]) -> Iterator[FolderStore]:
     with quick_folder() as folder:
-        store = init_store(folder / "store")
+        store = init_folder(folder / "store")
         for number, (about, makes) in enumerate(records):
             path = store.root / ledger_name(key(number))
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path, lease_name
 from indexmill.store.manifest import Artifact, Corpus, Manifest, Removal
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import faults, folder, lineage, refs, reserve
 from storage.arrays import put_pack
@@ -39,7 +39,7 @@ def manifest_of(store: FolderStore) -> Manifest:
 
 
 def test_a_snapshot_is_published_whole(store: FolderStore) -> None:
-    reader = FolderReader(store.root)
+    reader = StoreReader(store.root)
     with acquire(store, "run1") as lease:
         manifest = manifest_of(store)
         ref = publish(store, lease, manifest, None, created=CREATED, note="first")
@@ -146,7 +146,7 @@ class Disturbed(FolderStore):
             if self.loses:
                 digest = json.loads(data)["manifest"]
                 if self.loses == "table":
-                    digest = FolderReader(self.root).manifest(digest).artifacts[0].digest
+                    digest = StoreReader(self.root).manifest(digest).artifacts[0].digest
                 (self.root / blob_path(digest)).unlink()
         return created
 
@@ -173,7 +173,7 @@ def test_a_store_that_fails_once_after_the_ref_withdraws_nothing(
     with acquire(disturbed, "run1") as lease:
         assert publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED).version == 1
     assert (disturbed.looks, disturbed.puts) == ([], [])
-    assert verify(FolderReader(store.root)).ok
+    assert verify(StoreReader(store.root)).ok
 
 
 @pytest.mark.parametrize("error", [STALE, FULL])
@@ -185,7 +185,7 @@ def test_a_version_that_cannot_be_looked_at_again_stays(store: FolderStore, erro
     assert str(error) in str(said.value)
     assert "indexmill verify" in str(said.value)
     assert refs.removals(store) == {}
-    assert FolderReader(store.root).resolve().version == 1
+    assert StoreReader(store.root).resolve().version == 1
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from indexmill.store.canonical import digest_of
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from storage import faults
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.lease import acquire, holding
 from storage.refs import commit
 from tests.storage import children
@@ -53,7 +53,7 @@ def test_one_of_many_processes_commits_a_version(store: FolderStore) -> None:
     barrier = children.context.Barrier(4)
     codes = children.run_all([(children.commit_one, store.root, manifest, f"run{n}", barrier) for n in range(4)])
     assert sorted(codes) == [0, 5, 5, 5]
-    assert FolderReader(store.root).newest().run_id == f"run{codes.index(0)}"
+    assert StoreReader(store.root).newest().run_id == f"run{codes.index(0)}"
 
 
 def test_one_of_many_processes_takes_the_lease(store: FolderStore) -> None:
@@ -78,13 +78,13 @@ def test_one_of_many_processes_takes_the_lease(store: FolderStore) -> None:
 
 
 def test_many_processes_init_the_same_folder(tmp_path: Path) -> None:
-    assert children.run_all([(init_store, tmp_path / "new" / "store")] * 5) == [0] * 5
-    assert init_store(tmp_path / "new" / "store").list("") == ["store.json"]
+    assert children.run_all([(init_folder, tmp_path / "new" / "store")] * 5) == [0] * 5
+    assert init_folder(tmp_path / "new" / "store").list("") == ["store.json"]
 
 
 def contiguous(root: Path, workers: int, each: int) -> None:
     """Every manifest of every worker is the manifest of one version, and the versions are 1, 2, 3, ..."""
-    refs = FolderReader(root).history()
+    refs = StoreReader(root).history()
     assert [ref.version for ref in refs] == list(range(1, workers * each + 1))
     assert [ref.parent for ref in refs] == [None, *range(1, workers * each)]
     made = sorted(digest_of(f"{worker} {number}".encode()) for worker in range(workers) for number in range(each))
@@ -107,7 +107,7 @@ def test_eight_processes_that_wait_for_the_lease_lose_and_double_nothing(store: 
     calls = [(children.commit_in_turn, store.root, worker, 3, barrier, True) for worker in range(8)]
     assert children.run_all(calls) == [0] * 8
     contiguous(store.root, 8, 3)
-    epochs = [ref.epoch for ref in FolderReader(store.root).history()]
+    epochs = [ref.epoch for ref in StoreReader(store.root).history()]
     assert epochs == sorted(set(epochs))
 
 
@@ -124,5 +124,5 @@ def test_a_process_that_slept_through_the_end_of_its_lease_never_commits(store: 
         barrier.wait(30)  # it wakes up
         stale.join(30)
     assert stale.exitcode == 5
-    assert FolderReader(store.root).history() == [ref]
+    assert StoreReader(store.root).history() == [ref]
     assert (ref.run_id, ref.epoch) == ("next", 2)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, SnapshotNotFound, StoreError
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import ref_name
 from indexmill.store.manifest import Ref, Removal
+from indexmill.store.reader import StoreReader
 from storage import faults, refs
 from storage.folder import FolderStore
 from tests.storage.children import CREATED
@@ -23,7 +23,7 @@ def test_versions_follow_each_other(store: FolderStore) -> None:
     second = commit(store, TWO, 1, "b")
     assert (first.version, first.parent, second.version, second.parent) == (1, None, 2, 1)
     assert refs.newest(store) == second
-    assert refs.history(store) == [first, second] == FolderReader(store.root).history()
+    assert refs.history(store) == [first, second] == StoreReader(store.root).history()
     assert refs.read(store, 1).cost == {"tokens": 5}
 
 
@@ -85,7 +85,7 @@ def test_a_full_disk_at_the_ref_publishes_nothing(store: FolderStore) -> None:
     faults.install(failing("create refs/", times=2, number=28))
     with pytest.raises(DiskFull, match="free some space"):
         commit(store, ONE, None, "a")
-    assert FolderReader(store.root).versions() == []
+    assert StoreReader(store.root).versions() == []
 
 
 def test_a_damaged_ref_is_named(store: FolderStore) -> None:
@@ -98,7 +98,7 @@ def test_a_damaged_ref_is_named(store: FolderStore) -> None:
 
 
 def test_an_alias_moves_and_is_removed(store: FolderStore) -> None:
-    reader = FolderReader(store.root)
+    reader = StoreReader(store.root)
     commit(store, ONE, None, "a")
     commit(store, TWO, 1, "b")
     refs.promote(store, "prod", 1, CREATED)

@@ -15,7 +15,7 @@ from indexmill.models.llm import Request, data_block
 from indexmill.models.openai_llm import open_llm
 from schemas.config import LlmSettings
 from storage import runs
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.lease import acquire
 from storage.ledger import find, key_of
 from tasks.core.executor import StoppedError
@@ -104,7 +104,7 @@ class Bench:
     @classmethod
     def at(cls, root: Path, base_url: str, **more: Any) -> Bench:
         """A bench with the store at `root`."""
-        return cls(init_store(root), base_url, **more)
+        return cls(init_folder(root), base_url, **more)
 
     def settings(self, **changes: Any) -> LlmSettings:
         """Batches of two questions at least."""

@@ -18,7 +18,7 @@ from indexmill.text.names import NameIndex, canonical_name, entity_id
 from indexmill.text.terms import term_keys
 from schemas.config import Configuration
 from storage import lineage, runs
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
@@ -108,7 +108,7 @@ class Index:
         return indexmill.open(self.root)
 
     def store(self) -> FolderStore:
-        return open_store(self.root)
+        return open_folder(self.root)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         with self.snapshot() as snapshot:

@@ -17,7 +17,7 @@ from indexmill.store.packs import open_pack
 from schemas.config import Configuration, LlmSettings
 from storage import refs
 from storage.arrays import put_pack
-from storage.folder import FolderStore, open_store
+from storage.folder import FolderStore, open_folder
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
 from tasks.core import encoder
@@ -187,7 +187,7 @@ class Built:
     """A store with a version: what its stages made, and the checks of that."""
 
     def __init__(self, root: Any) -> None:
-        self.store = open_store(root)
+        self.store = open_folder(root)
         newest = refs.newest(self.store)
         assert newest is not None
         self.manifest = Manifest.from_bytes(self.store.get_blob(newest.manifest))

@@ -24,7 +24,7 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration
 from storage import lineage, refs
-from storage.folder import open_store
+from storage.folder import open_folder
 from storage.tables import read_table
 from tasks.core.report import Silent
 from tasks.registry import STEPS
@@ -324,7 +324,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object
 def digests(settings: dict[str, Any]) -> dict[str, str]:
     """A digest of what every stage makes in a build with these settings."""
     outcome = build_inline(Configuration.model_validate(settings), progress=Silent())
-    store = open_store(settings["store"])
+    store = open_folder(settings["store"])
     manifest = refs.read(store, outcome.version).manifest
     lines: dict[str, list[str]] = {}
     for entry in lineage.read(store, json.loads(store.get_blob(manifest))["lineage"]).entries:
@@ -337,7 +337,7 @@ def _content(path: Path) -> str:
     """A digest of a blob's rows, arrays or bytes."""
     data = path.read_bytes()
     if data.startswith(b"PAR1"):
-        table = read_table(open_store(path.parents[3]), path.name).to_pylist()
+        table = read_table(open_folder(path.parents[3]), path.name).to_pylist()
         return hashlib.sha256(canonical_json(table)).hexdigest()
     if data.startswith(b"IMPACK1\n"):
         hashed = hashlib.sha256()

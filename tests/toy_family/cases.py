@@ -17,7 +17,7 @@ from flows.run import Outcome, run_build
 from indexmill.command import main
 from indexmill.diff import compare
 from schemas.config import Configuration
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.checks import CheckError
 from tasks.core.executor import InlineExecutor
 from tasks.core.stage import Job, NoSettings, Part
@@ -119,7 +119,7 @@ def test_its_refresh_is_what_a_build_from_nothing_makes(index: Index) -> None:
 
 
 def test_its_checks_refuse(index: Index) -> None:
-    store = open_store(index.store)
+    store = open_folder(index.store)
     job = Job("", "", "p", store.url, "run", {"incipits": _blob(index, "incipit_texts")}, NoSettings())
     shard, _ = FAMILY.checks
     stage = dataclasses.replace(CHECK, inputs=shard.inputs)

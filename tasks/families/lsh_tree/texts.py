@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
-from storage.overlay import open_any
+from storage.stores import open_store
 from storage.tables import read_table
 from tasks.core.stage import Part
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
@@ -56,4 +56,4 @@ def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | Non
 @lru_cache(maxsize=_READ)
 def _columns(store_url: str, digest: str, schema: pa.Schema, *names: str) -> pa.Table:
     """Some columns of a table of texts: some megabytes, whose unpacking costs more than finding a few rows in them."""
-    return read_table(open_any(store_url), digest, schema, columns=names)
+    return read_table(open_store(store_url), digest, schema, columns=names)

@@ -21,9 +21,10 @@ from pydantic import ValidationError
 from indexmill.errors import CorruptBlob
 from indexmill.store.canonical import canonical_json, digest_of
 from schemas.tables import DOCUMENTS
-from storage.overlay import OverlayStore, open_any
+from storage.overlay import OverlayStore
 from storage.receipts import Receipt
 from storage.runs import Run
+from storage.stores import open_store
 from storage.tables import read_table
 from tasks.core.environment import environment_fingerprint
 from tasks.core.estimate import ZERO, Estimate, Expected, LlmUse, Range
@@ -58,7 +59,7 @@ _GUESS = 4
 def estimate_part(job: Job, expected: Expected) -> Estimate:
     """The estimate for a part, without making it."""
     stage = stage_of(job)
-    return Estimate() if stage.estimate is None else stage.estimate(Part(open_any(job.store_url), job), expected)
+    return Estimate() if stage.estimate is None else stage.estimate(Part(open_store(job.store_url), job), expected)
 
 
 class Planner(CorpusRun):

@@ -361,7 +361,7 @@ def test_an_unexpected_error_shows_its_traceback_only_when_asked(
     def fail(*_: object) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr("indexmill.store.folder.FolderReader.versions", fail)
+    monkeypatch.setattr("indexmill.store.reader.StoreReader.versions", fail)
     assert run("snapshots") == 1
     assert run.err == "error: RuntimeError: unforeseen (--debug shows where)\n"
     assert run("snapshots", "--debug") == 1

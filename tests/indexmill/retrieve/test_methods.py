@@ -26,7 +26,7 @@ from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 from indexmill.store.manifest import Family
 from schemas.config import Configuration
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 
@@ -234,7 +234,7 @@ def test_the_tokens_of_the_context_are_measured_for_every_method(snapshot: Snaps
 def folder(snapshot: Snapshot, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, exported."""
     folder = tmp_path_factory.mktemp("exported") / "folder"
-    export_snapshot(open_store(snapshot.path), 1, folder, progress=Silent())
+    export_snapshot(open_folder(snapshot.path), 1, folder, progress=Silent())
     return folder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from tests.storage import children
 from tests.storage.quick import quick_folder
 
@@ -17,4 +17,4 @@ def two_versions() -> Iterator[FolderStore]:
     with quick_folder() as folder:
         children.build(folder / "store", 1)
         children.build(folder / "store", 2)
-        yield init_store(folder / "store")
+        yield init_folder(folder / "store")

@@ -9,7 +9,7 @@ import pytest
 
 from indexmill.errors import CorruptBlob, SnapshotNotFound, UnsupportedFormat
 from indexmill.store.canonical import canonical_json
-from indexmill.store.folder import FolderReader, verified_blob
+from indexmill.store.folder import verified_blob
 from indexmill.store.layout import (
     FORMAT_VERSION,
     alias_name,
@@ -25,7 +25,8 @@ from indexmill.store.layout import (
     run_name,
 )
 from indexmill.store.manifest import Ref, Removal
-from storage.folder import FolderStore, init_store
+from indexmill.store.reader import StoreReader
+from storage.folder import FolderStore, init_folder
 from storage.refs import promote
 from tests.indexmill.damage import flip, overwrite
 from tests.storage.children import CREATED
@@ -37,8 +38,8 @@ def store(two_versions: FolderStore) -> FolderStore:
 
 
 @pytest.fixture
-def reader(store: FolderStore) -> FolderReader:
-    return FolderReader(store.root)
+def reader(store: FolderStore) -> StoreReader:
+    return StoreReader(store.root)
 
 
 def test_names_are_the_formats_own() -> None:
@@ -57,7 +58,7 @@ def test_names_are_the_formats_own() -> None:
         ref_name("aliases", 1)
 
 
-def test_versions_are_found_by_number_by_alias_and_as_the_newest(store: FolderStore, reader: FolderReader) -> None:
+def test_versions_are_found_by_number_by_alias_and_as_the_newest(store: FolderStore, reader: StoreReader) -> None:
     promote(store, "prod", 1, CREATED)
     assert reader.versions() == [1, 2]
     assert [ref.version for ref in reader.history()] == [1, 2]
@@ -75,7 +76,7 @@ def test_versions_are_found_by_number_by_alias_and_as_the_newest(store: FolderSt
 
 
 def test_a_version_that_is_not_there_is_answered_with_those_that_can_be_opened(
-    store: FolderStore, reader: FolderReader
+    store: FolderStore, reader: StoreReader
 ) -> None:
     one = json.loads((store.root / ref_name("main", 1)).read_bytes())
     for version in (3, 4, 5, 7, 8):
@@ -94,7 +95,7 @@ def test_a_version_that_is_not_there_is_answered_with_those_that_can_be_opened(
 
 
 def test_a_store_without_a_snapshot_says_what_to_do(tmp_path: Path) -> None:
-    reader = FolderReader(init_store(tmp_path / "empty").root)
+    reader = StoreReader(init_folder(tmp_path / "empty").root)
     assert reader.versions() == []
     assert reader.aliases() == {}
     with pytest.raises(SnapshotNotFound, match=r"no index yet in .*run `indexmill build`"):
@@ -107,26 +108,26 @@ def test_a_store_without_a_snapshot_says_what_to_do(tmp_path: Path) -> None:
 def test_before_the_first_build_there_is_no_index_yet(tmp_path: Path, where: str) -> None:
     (tmp_path / "new").mkdir()
     with pytest.raises(SnapshotNotFound, match=rf"no index yet in {tmp_path / where}: run `indexmill build`"):
-        FolderReader(tmp_path / where)
+        StoreReader(tmp_path / where)
 
 
 @pytest.mark.parametrize("where", [".", "file", "file/below"])
 def test_what_is_no_store_is_named(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SnapshotNotFound, match="not an index store"):
-        FolderReader(tmp_path / where)
+        StoreReader(tmp_path / where)
 
 
 def test_a_store_of_a_newer_format_is_refused(store: FolderStore) -> None:
     overwrite(store.root / "store.json", b'{"format_version":99,"new":true}')
     with pytest.raises(UnsupportedFormat, match="format 99"):
-        FolderReader(store.root)
+        StoreReader(store.root)
     overwrite(store.root / "store.json", canonical_json({"format_version": FORMAT_VERSION + 1}))
     with pytest.raises(UnsupportedFormat, match=f"format {FORMAT_VERSION + 1}"):
-        FolderReader(store.root)
+        StoreReader(store.root)
 
 
-def test_foreign_files_among_the_refs_are_ignored(store: FolderStore, reader: FolderReader) -> None:
+def test_foreign_files_among_the_refs_are_ignored(store: FolderStore, reader: StoreReader) -> None:
     for name in ("refs/main/.nfs0001", "refs/main/00000000000000000009.json.tmp", "refs/main/9.json"):
         (store.root / name).write_bytes(b"")
     (store.root / "refs" / "aliases" / ".hidden").mkdir(parents=True)
@@ -137,7 +138,7 @@ def test_foreign_files_among_the_refs_are_ignored(store: FolderStore, reader: Fo
 
 @pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"version":2}'])
 def test_a_garbled_ref_is_an_error_and_the_others_still_open(
-    store: FolderStore, reader: FolderReader, data: bytes
+    store: FolderStore, reader: StoreReader, data: bytes
 ) -> None:
     overwrite(store.root / ref_name("main", 2), data)
     with pytest.raises(CorruptBlob, match="00000000000000000002"):
@@ -145,14 +146,14 @@ def test_a_garbled_ref_is_an_error_and_the_others_still_open(
     assert reader.resolve(version=1).version == 1
 
 
-def test_a_ref_under_another_number_is_refused(store: FolderStore, reader: FolderReader) -> None:
+def test_a_ref_under_another_number_is_refused(store: FolderStore, reader: StoreReader) -> None:
     overwrite(store.root / ref_name("main", 2), store.get(ref_name("main", 1)))
     with pytest.raises(CorruptBlob, match="says that it is version 1, expected 2"):
         reader.newest()
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "empty"])
-def test_a_damaged_manifest_is_named(store: FolderStore, reader: FolderReader, damage: str) -> None:
+def test_a_damaged_manifest_is_named(store: FolderStore, reader: StoreReader, damage: str) -> None:
     digest = reader.newest().manifest
     path = store.root / blob_path(digest)
     data = path.read_bytes()
@@ -164,25 +165,25 @@ def test_a_damaged_manifest_is_named(store: FolderStore, reader: FolderReader, d
         reader.manifest(digest)
 
 
-def test_a_blob_is_checked_before_it_is_used(store: FolderStore, reader: FolderReader) -> None:
+def test_a_blob_is_checked_before_it_is_used(store: FolderStore, reader: StoreReader) -> None:
     artifact = reader.manifest(reader.newest().manifest).artifacts[0]
     path = store.root / blob_path(artifact.digest)
     flip(path, artifact.bytes // 2)
     with pytest.raises(CorruptBlob, match=r"damaged: its SHA-256 is"):
-        reader.blob_path_verified(artifact.digest)
+        reader.blob(artifact.digest)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBlob, match=f"expected {artifact.bytes}"):
-        reader.blob_path_verified(artifact.digest, artifact.bytes)
+        reader.blob(artifact.digest, artifact.bytes)
     path.unlink()
     with pytest.raises(CorruptBlob, match="missing"):
-        reader.blob_path_verified(artifact.digest)
+        reader.blob(artifact.digest)
     os.mkdir(path)  # noqa: PTH102
     with pytest.raises(CorruptBlob, match="cannot be read"):
-        reader.blob_path_verified(artifact.digest)
+        reader.blob(artifact.digest)
 
 
 def test_a_blob_is_hashed_once_and_again_when_asked(
-    store: FolderStore, reader: FolderReader, monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import indexmill.store.folder
 
@@ -197,28 +198,28 @@ def test_a_blob_is_hashed_once_and_again_when_asked(
     digest = store.put_blob(b"once")
     with ThreadPoolExecutor(1) as pool:
         for _ in range(3):
-            pool.submit(reader.blob_path_verified, digest).result()
+            pool.submit(reader.blob, digest).result()
     assert len(hashed) == 1
     verified_blob(store.root, digest, again=True)
     assert len(hashed) == 2
     data = (store.root / blob_path(digest)).read_bytes()
     (store.root / blob_path(digest)).unlink()
     store.put_blob(data)
-    reader.blob_path_verified(digest)
+    reader.blob(digest)
     assert len(hashed) == 3
 
 
 def test_reading_leaves_no_trace(store: FolderStore) -> None:
     before = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in store.root.rglob("*"))
-    reader = FolderReader(store.root)
+    reader = StoreReader(store.root)
     for version in reader.versions():
         for artifact in reader.manifest(reader.ref(version).manifest).artifacts:
-            reader.blob_path_verified(artifact.digest, artifact.bytes)
+            reader.blob(artifact.digest, artifact.bytes)
     after = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in store.root.rglob("*"))
     assert before == after
 
 
-def test_a_record_of_a_newer_writer_is_read(store: FolderStore, reader: FolderReader) -> None:
+def test_a_record_of_a_newer_writer_is_read(store: FolderStore, reader: StoreReader) -> None:
     data = reader.newest().to_bytes().replace(b'"note":""', b'"mood":"good","note":""')
     overwrite(store.root / ref_name("main", 2), data)
     assert reader.newest() == Ref.from_bytes(data, "")

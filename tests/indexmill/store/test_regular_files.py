@@ -11,8 +11,8 @@ import pytest
 import indexmill
 from indexmill.errors import CorruptBlob, IndexmillError
 from indexmill.store.exported import exported_name
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import STORE_FILE, alias_name, blob_path, ref_name, removal_name
+from indexmill.store.reader import StoreReader
 from indexmill.store.regular_files import MANIFEST_BYTES, RECORD_BYTES, open_regular, read_regular
 from tests.indexmill.small_snapshot import point, publish
 
@@ -77,7 +77,7 @@ def test_what_is_no_file_of_its_length_in_an_export_is_refused_unread(exported: 
 def test_what_is_no_file_of_its_length_in_a_store_is_refused_unread(tmp_path: Path, which: str, how: str) -> None:
     writer = publish(tmp_path / "store")
     point(writer.store, "prod", 1)
-    reader = FolderReader(tmp_path / "store")
+    reader = StoreReader(tmp_path / "store")
     (digest,) = (one.digest for one in writer.artifacts if one.name == "passages/p0")
     names = {
         "ref": ref_name("main", 1),

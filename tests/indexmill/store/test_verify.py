@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import SnapshotNotFound
-from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path, ref_name
 from indexmill.store.manifest import Artifact, Manifest
+from indexmill.store.reader import StoreReader
 from indexmill.store.verify import Verification, verify
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.lease import acquire
 from storage.publish import publish
 from tests.indexmill.damage import flip, overwrite
@@ -24,11 +24,11 @@ def store(two_versions: FolderStore) -> FolderStore:
 
 
 def check(store: FolderStore, version: int | None = None) -> Verification:
-    return verify(FolderReader(store.root), version)
+    return verify(StoreReader(store.root), version)
 
 
 def manifest_of(store: FolderStore, version: int) -> Manifest:
-    reader = FolderReader(store.root)
+    reader = StoreReader(store.root)
     return reader.manifest(reader.ref(version).manifest)
 
 
@@ -81,7 +81,7 @@ def test_a_byte_that_rots_without_a_trace_in_the_folder_is_found(store: FolderSt
     [
         (lambda store: blob_path(manifest_of(store, 2).artifacts[0].digest), "passages/p"),
         (lambda store: blob_path(manifest_of(store, 2).lineage), "lineage"),
-        (lambda store: blob_path(FolderReader(store.root).ref(2).manifest), "manifest"),
+        (lambda store: blob_path(StoreReader(store.root).ref(2).manifest), "manifest"),
     ],
 )
 @pytest.mark.parametrize("damage", ["missing", "cut", "empty"])
@@ -130,7 +130,7 @@ def test_a_manifest_that_disagrees_with_its_blobs_is_reported(store: FolderStore
 
 
 def test_a_manifest_that_is_not_canonical_is_reported(store: FolderStore) -> None:
-    ref = FolderReader(store.root).ref(2)
+    ref = StoreReader(store.root).ref(2)
     loose = store.get_blob(ref.manifest).replace(b'{"artifacts":', b'{ "artifacts":', 1)
     changed = ref.model_copy(update={"manifest": store.put_blob(loose)})
     overwrite(store.root / ref_name("main", 2), changed.to_bytes())
@@ -141,4 +141,4 @@ def test_a_version_that_does_not_exist_is_an_error(store: FolderStore, tmp_path:
     with pytest.raises(SnapshotNotFound, match="version 9"):
         check(store, 9)
     with pytest.raises(SnapshotNotFound, match="no snapshot yet"):
-        check(init_store(tmp_path / "empty"))
+        check(init_folder(tmp_path / "empty"))

@@ -25,7 +25,7 @@ from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmReje
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 from schemas.config import LlmSettings
 from storage import ledger, refusals
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.ledger import LedgerEntry, key_of
 from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
 from tasks.llm.quota import AskingEnded, LocalQuota
@@ -117,7 +117,7 @@ def values(done: AskResult) -> list[Mapping[str, Any] | None]:
 def expected(wanted: Sequence[Request]) -> list[Mapping[str, Any] | None]:
     """The answers without any fault."""
     with LlmServer() as server, quick_folder() as folder:
-        return values(asked(server, init_store(folder / "store"), wanted))
+        return values(asked(server, init_folder(folder / "store"), wanted))
 
 
 def bytes_of(root: Path) -> bytes:
@@ -541,7 +541,7 @@ def test_asking_is_picklable() -> None:
 
 def test_nothing_to_ask() -> None:
     with LlmServer() as server, quick_folder() as folder:
-        assert asked(server, init_store(folder / "store"), []) == AskResult([], Counter())
+        assert asked(server, init_folder(folder / "store"), []) == AskResult([], Counter())
 
 
 # Many faults at once

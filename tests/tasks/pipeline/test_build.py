@@ -21,7 +21,7 @@ from indexmill.errors import BadInput, GateRefused, LeaseLost
 from indexmill.models import embedder
 from schemas.config import Configuration
 from storage import runs
-from storage.folder import init_store
+from storage.folder import init_folder
 from storage.lease import acquire
 from tasks.core.executor import Call, InlineExecutor
 from tasks.core.report import Silent
@@ -125,7 +125,7 @@ def test_a_cold_build_makes_every_part_and_the_same_bytes(index: Index) -> None:
 
 
 def test_a_second_writer_is_told_who_holds_the_lease(index: Index) -> None:
-    store = init_store(index.root)
+    store = init_folder(index.root)
     with acquire(store, "first"), pytest.raises(LeaseLost, match="first"):
         index.build(documents(3))
     assert index.build(documents(3)).published

@@ -18,7 +18,7 @@ from indexmill.families.heterograph.search import KINDS
 from indexmill.text.names import entity_id
 from schemas.tables import DESCRIBED, RELATED
 from storage import tables
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.report import Silent
 from tasks.families.heterograph.graph import ENDS, TypedGraph
 from tests.indexmill.damage import changed
@@ -122,11 +122,11 @@ def test_a_snapshot_is_written_with_the_graphs_that_it_holds(tmp_path: Path) -> 
     writer.publish(3)
     for version, names in ((2, ["heterograph.graphml"]), (3, ["graph.graphml", "heterograph.graphml"])):
         folder = tmp_path / str(version)
-        made = export_snapshot(open_store(tmp_path / "store"), version, folder, form="graphml", progress=Silent())
+        made = export_snapshot(open_folder(tmp_path / "store"), version, folder, form="graphml", progress=Silent())
         assert sorted(path.name for path in folder.iterdir()) == names
         assert made.files == len(names)
         assert (folder / "heterograph.graphml").read_bytes() == of_snapshot(tmp_path / "store")
     with pytest.raises(FamilyNotFound, match="'described'"):
-        export_snapshot(open_store(tmp_path / "store"), 1, tmp_path / "1", form="graphml", progress=Silent())
+        export_snapshot(open_folder(tmp_path / "store"), 1, tmp_path / "1", form="graphml", progress=Silent())
     with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
         of_snapshot(tmp_path / "store", 1)

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from schemas.config import LlmSettings
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
 from storage.tables import read_table
 from tasks.families.heterograph import attribute_inputs as hetero_first
@@ -88,7 +88,7 @@ class Made:
 @given(st.integers(0, 19), st.sampled_from(("Nobody came.", "The bridge fell.")))
 def test_an_edit_redoes_only_attributes_that_read_another_text(number: int, text: str) -> None:
     with quick_folder() as folder:
-        store = init_store(folder / "store")
+        store = init_folder(folder / "store")
         before = Made(store, bridges())
         after = Made(store, bridges({number: text}), reuse=before.make())
         after.make()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.clusterings.levels import start_from
 from indexmill.store.layout import blob_path
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from tasks.families.heterograph.communities import (
     STAGE,
     clusters_before,
@@ -80,7 +80,7 @@ def test_a_start_that_was_lost_or_damaged_is_none(store: FolderStore, quick: Pat
     made = Night(store, towns(*names), names_of(*names), [], warm).group()
     if lost == "hetero_communities":
         assert "start" not in made.outputs("hetero_groups")
-        fresh = Night(init_store(quick / "fresh"), towns(*names), names_of(*names)).group()
+        fresh = Night(init_folder(quick / "fresh"), towns(*names), names_of(*names)).group()
         assert made.outputs("hetero_groups") == fresh.outputs("hetero_groups")
     else:
         assert "start" in made.outputs("hetero_groups")  # it is told from the communities, not from their start

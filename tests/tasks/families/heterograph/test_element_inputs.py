@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.config import LlmSettings
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range, Rows
 from tasks.core.part_runner import WHOLE
@@ -99,7 +99,7 @@ def test_an_edit_changes_what_its_own_community_is_made_of_alone(store: FolderSt
 
 def test_of_a_town_that_is_gone_nothing_is_read(store: FolderStore, quick: Path) -> None:
     after = night(store, *TOWNS[1:], before=night(store))
-    fresh = night(init_store(quick / "fresh"), *TOWNS[1:])
+    fresh = night(init_folder(quick / "fresh"), *TOWNS[1:])
     assert after.outputs("hetero_elements_read") == fresh.outputs("hetero_elements_read")
     assert not any("Vell" in row["text"] for row in rows(after, "element_read"))
 

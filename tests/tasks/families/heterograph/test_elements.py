@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.config import LlmSettings
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.families.heterograph.elements import STAGE, estimate
@@ -84,7 +84,7 @@ def test_a_night_writes_again_what_changed_and_copies_the_rest(store: FolderStor
     made = night(store, before=before, more=NEW)
     assert made.count("elements_made") == 1
     assert [row for row in rows(made) if row not in rows(before)] == of_town(made, "vell")
-    assert made.digests("elements") == night(init_store(quick / "fresh"), more=NEW).digests("elements")
+    assert made.digests("elements") == night(init_folder(quick / "fresh"), more=NEW).digests("elements")
 
 
 def test_a_community_that_wins_a_node_that_is_not_read_keeps_its_elements(store: FolderStore) -> None:
@@ -107,7 +107,7 @@ def test_a_community_that_wins_a_node_that_is_not_read_keeps_its_elements(store:
 
 def test_the_order_of_rows_and_documents_shapes_nothing(store: FolderStore, quick: Path) -> None:
     first = night(store)
-    other = init_store(quick / "other")
+    other = init_folder(quick / "other")
     turned = Night(other, towns(*TOWNS).shuffled(7), names_of(*TOWNS), [f"ada {name}" for name in TOWNS])
     for name in ("units", "unit_entities", "relations"):  # each row once, in another order
         table = read_table(other, turned.inputs[f"{name}/p"])

@@ -9,7 +9,7 @@ import numpy as np
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from schemas.tables import UNITS
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.tables import put_table
 from tasks.families.heterograph.units import STAGE, estimate
 from tasks.stages.embed.embed import row_key
@@ -49,7 +49,7 @@ def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: Folder
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 2, "vectors_reused": 1}
     with quick_folder() as folder:
-        other = init_store(folder / "fresh")
+        other = init_folder(folder / "fresh")
         fresh = Parts(other).make(STAGE, spec(other, "Ada left.", "Ada saw.", "Ada left for good."))
     assert fresh.receipt.outputs == made.receipt.outputs
 

@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.store.canonical import digest_of
 from storage import ledger
-from storage.folder import init_store
+from storage.folder import init_folder
 from storage.ledger import LedgerEntry
 from tasks.core.estimate import LlmUse, Range
 from tasks.pipeline.plan.judged import ENOUGH, MANY, Judged, Rate, judge, rates_of
@@ -21,7 +21,7 @@ def use(prompts: Range, *tasks: str, most: int = 10**9) -> LlmUse:
 
 
 def test_a_ledger_tells_what_the_answers_of_each_task_took(tmp_path: Path) -> None:
-    store = init_store(tmp_path / "store")
+    store = init_folder(tmp_path / "store")
     for number in range(4):
         for model, task in (("m", "summary"), ("m", "extract"), ("other", "summary")):
             ledger.record(

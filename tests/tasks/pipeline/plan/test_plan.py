@@ -19,10 +19,10 @@ from flows.plan import make_plan
 from flows.run import Outcome, build_inline
 from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
 from indexmill.models.embedder import HashEmbedder
-from indexmill.store.folder import FolderReader
+from indexmill.store.reader import StoreReader
 from schemas.config import Configuration, Price
 from storage import runs
-from storage.folder import open_store
+from storage.folder import open_folder
 from tasks.core.estimate import LlmUse, Range
 from tasks.core.report import Silent
 from tasks.families.bm25 import postings as bm25
@@ -66,14 +66,14 @@ def planned_and_built(chosen: dict[str, Any], *, cold: bool = False) -> tuple[Pl
     )
     assert expected.publishes == outcome.published
     assert sum(expected.parts.causes.values()) == expected.parts.made
-    (run,) = [run for run in runs.list_runs(open_store(store)) if run.run_id == outcome.run]
+    (run,) = [run for run in runs.list_runs(open_folder(store)) if run.run_id == outcome.run]
     assert run.end is not None
     for name, stage in expected.stages.items():
         told = run.end.report["stages"][name]
         assert isinstance(told, dict)
         assert stage.certain <= int(str(told["parts_made"])) <= stage.made, name
         assert stage.vectors_made == told.get("vectors_made", 0), name
-    reader = FolderReader(store)
+    reader = StoreReader(store)
     manifest = reader.manifest(reader.newest().manifest)
     assert expected.corpus.documents == outcome.documents
     assert expected.corpus.fingerprint == manifest.corpus.fingerprint
@@ -293,7 +293,7 @@ def test_the_record_of_a_run_keeps_what_was_planned(quick: Path) -> None:
     configuration = Configuration.model_validate(chosen)
     found = make_plan(configuration, progress=Silent())
     outcome = build_inline(configuration, progress=Silent(), approved=Approved(found))
-    end = runs.read_run(open_store(quick / "store"), outcome.run).end
+    end = runs.read_run(open_folder(quick / "store"), outcome.run).end
     assert end is not None
     assert end.plan is not None
     assert end.plan["parts_made"] == {"planned": outcome.parts_made, "actual": outcome.parts_made}
@@ -314,7 +314,7 @@ def test_a_build_refuses_a_plan_that_no_longer_holds(quick: Path) -> None:
     write_corpus(corpus, {**rows, "new": documents(1, seed=5)["doc-0000"]})
     with pytest.raises(GateRefused, match="the corpus has 9 documents where the plan has 8, and 1 of 2 shards differ"):
         held(old, chosen)
-    store = open_store(quick / "store")
+    store = open_folder(quick / "store")
     assert not store.list("work/")  # nothing was made
     assert [run.state for run in runs.list_runs(store)] == ["refused", "refused"]
     write_corpus(corpus, rows)
@@ -337,7 +337,7 @@ def test_bytes_are_judged_from_the_version_before(quick: Path) -> None:
     write_corpus(corpus, {**rows, **{f"new-{name}": row for name, row in documents(30, words=110, seed=5).items()}})
     doubled = plan(chosen).bytes
     build(chosen)
-    reader = FolderReader(quick / "store")
+    reader = StoreReader(quick / "store")
     artifacts = reader.manifest(reader.newest().manifest).artifacts
     new = sum(artifact.bytes for artifact in artifacts if artifact.digest not in blobs)
     assert doubled is not None
@@ -392,6 +392,6 @@ def test_a_plan_above_the_most_that_it_may_cost_is_refused(quick: Path) -> None:
     Approved(dear, 2.0).check_cost()
     with pytest.raises(BudgetReached, match=r"may cost 2\.00 USD .at least 0\.50., and 1\.99 is the most"):
         build_inline(chosen, progress=Silent(), approved=Approved(dear, 1.99))
-    assert [run.state for run in runs.list_runs(open_store(quick / "store"))] == ["budget"]
+    assert [run.state for run in runs.list_runs(open_folder(quick / "store"))] == ["budget"]
     with pytest.raises(ConfigurationError, match="prices:"):
         Approved(free.model_copy(update={"cost": cost_of([USE], {})}), 100.0).check_cost()

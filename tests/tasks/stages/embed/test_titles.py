@@ -10,7 +10,7 @@ import pyarrow as pa
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from schemas.tables import DOCUMENTS, PASSAGES
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore, init_folder
 from storage.tables import put_table
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.titles import STAGE, embedded_title, estimate
@@ -70,7 +70,7 @@ def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 1, "vectors_reused": 2}
     with quick_folder() as folder:
-        other = init_store(folder / "fresh")
+        other = init_folder(folder / "fresh")
         again = spec(other, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])
         assert Parts(other).make(STAGE, again).receipt.outputs == made.receipt.outputs
 

@@ -1,0 +1,162 @@
+"""A bounded cache of verified blobs on the local disk, shared by all processes of a machine and all stores.
+
+    blobs/sha256/ab/ab12...     as in a store: blobs are named by their content, so stores can share them
+    tmp/                        files that are being filled
+
+A blob appears whole or not at all. When the cache holds more than its bound, the least recently used blobs are removed,
+but none that was used in the last minutes: the bound may be exceeded by what is at work. A mapped file stays readable
+after its removal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from indexmill.errors import ConfigurationError, CorruptBlob, DiskFull, StoreError, StoreNotWritable
+from indexmill.forks import Lock
+from indexmill.store.folder import verified_blob
+from indexmill.store.layout import TEMPORARY, blob_path
+
+__all__ = ["BlobCache", "cache_folder"]
+
+_IN_USE = 600.0
+"""Seconds after its last use in which a blob is not removed."""
+_ABANDONED = 24 * 3600.0
+"""Seconds after which an unfinished file counts as abandoned."""
+_DEFAULT = 50 << 30
+_SIZE = re.compile(r"([0-9]+) ?(KB|MB|GB|TB|)", re.IGNORECASE)
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def cache_folder() -> Path:
+    """The folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's folder for caches."""
+    named = os.environ.get("INDEXMILL_CACHE")
+    if named:
+        return Path(named).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "indexmill"
+
+
+def _bound() -> int:
+    """The bytes that the cache may hold: `INDEXMILL_CACHE_SIZE`, such as `20GB`; 50 GiB by default."""
+    text = os.environ.get("INDEXMILL_CACHE_SIZE", "").strip()
+    if not text:
+        return _DEFAULT
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(f"INDEXMILL_CACHE_SIZE is {text!r}; expected bytes, such as 20GB")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+class BlobCache:
+    """A cache in a folder. Safe to use from many threads and processes."""
+
+    def __init__(self, folder: Path, most: int = _DEFAULT) -> None:
+        """most: the bytes that the cache may hold."""
+        self.folder, self._most = folder, most
+        self._lock = Lock()
+        self._unchecked: int | None = None  # bytes added since the size was last summed up
+
+    def __reduce__(self) -> tuple[type[BlobCache], tuple[Path, int]]:
+        return BlobCache, (self.folder, self._most)
+
+    @classmethod
+    def default(cls) -> BlobCache:
+        """The cache that the environment names: `INDEXMILL_CACHE` and `INDEXMILL_CACHE_SIZE`."""
+        return cls(cache_folder(), _bound())
+
+    def find(self, digest: str, size: int | None = None, *, again: bool = False) -> Path | None:
+        """The verified file of a blob; None if the cache lacks it, or holds it damaged."""
+        try:
+            path = verified_blob(self.folder, digest, size, again=again)
+            status = path.stat()
+            os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))  # the access time is the time of the last use
+        except (CorruptBlob, OSError):
+            return None
+        return path
+
+    def add(self, digest: str, size: int, fetch: Callable[[int], None]) -> Path:
+        """Fill in a blob, and return its verified file. fetch: writes the bytes to the file descriptor it is given.
+
+        Raises CorruptBlob if the bytes written are others, DiskFull or StoreNotWritable if they cannot be written.
+        """
+        target = self.folder / blob_path(digest)
+        with self._writing(), self._temporary() as (temporary, descriptor):
+            fetch(descriptor)
+            os.fchmod(descriptor, 0o444)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.replace(target)
+        path = verified_blob(self.folder, digest, size)
+        self._make_room(size)
+        return path
+
+    def adopt(self, digest: str, path: Path) -> None:
+        """Keep a file that has become a blob: it is linked, or left out if it is on another disk."""
+        target = self.folder / blob_path(digest)
+        size = path.stat().st_size
+        with contextlib.suppress(OSError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o444)
+            os.link(path, target)
+        self._make_room(size)
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[tuple[Path, int]]:
+        folder = self.folder / TEMPORARY
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        try:
+            yield Path(name), descriptor
+        finally:
+            os.close(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)  # noqa: PTH108 - a str
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        advice = "give another folder (--cache, INDEXMILL_CACHE) or a smaller INDEXMILL_CACHE_SIZE"
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            full = DiskFull.of(error, self.folder, f"the cache is on a full disk: {advice}")
+            if full is not None:
+                raise full from error
+            raise StoreNotWritable(f"the cache {self.folder} cannot be written: {error.strerror}; {advice}") from error
+
+    def _make_room(self, added: int) -> None:
+        """Remove what was used least recently if the cache may hold more than its bound."""
+        with self._lock:
+            if self._unchecked is not None:
+                self._unchecked += added
+                if self._unchecked < self._most // 20:
+                    return
+            self._unchecked = 0
+        now = time.time()
+        self._sweep(now)
+        found: list[tuple[float, int, Path]] = []
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob("blobs/sha256/*/*"):
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                    status = path.stat()
+                    found.append((status.st_atime, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        for used, size, path in sorted(found):
+            if total <= self._most or used > now - _IN_USE:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+
+    def _sweep(self, now: float) -> None:
+        with contextlib.suppress(OSError):
+            for path in (self.folder / TEMPORARY).iterdir():
+                with contextlib.suppress(OSError):
+                    if path.is_file() and path.stat().st_mtime < now - _ABANDONED:
+                        path.unlink()

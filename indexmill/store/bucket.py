@@ -1,0 +1,319 @@
+"""Objects below a prefix of an object store: S3 and services that speak its protocol, Google Cloud, and Azure.
+
+The library obstore (the extra ``cloud``) talks to the service. Its retries are switched off: after a lost answer it
+would report a create that succeeded as "exists already". The retries are here, and a create that may have succeeded is
+settled by reading the object back.
+
+Credentials and endpoints come from where each cloud's own tools look: the environment, a profile, the instance, or a
+workload identity. A URL cannot carry any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from indexmill.errors import ConfigurationError, CorruptBlob, NotFound, StoreError, StoreNotWritable
+from indexmill.extras import not_installed
+from indexmill.forks import Lock
+from indexmill.store.layout import check_name
+from indexmill.text.counted import byte_size
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
+__all__ = ["SCHEMES", "Bucket", "Entry", "Requests", "bucket_url", "is_bucket", "place_of"]
+
+T = TypeVar("T")
+
+SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
+"""The schemes of URLs, with the services."""
+
+_PATIENCE = 90.0
+"""Seconds in which a failing request is repeated."""
+_SLOWEST = 8.0
+"""The most seconds between two attempts."""
+_PIECE = 8 << 20
+"""Bytes of one ranged read or one part of an upload."""
+_THREADS = 4
+_PAGE = 1000
+"""Names in one page of a listing, by which services bill."""
+_MARK = "writer"
+"""The metadata of an object that tells which call created it."""
+_QUERY = re.compile(r"\?\S+")
+
+_clients: dict[str, Any] = {}
+_clients_lock = Lock()
+_process: int | None = None
+"""The process in which obstore was first used; its threads do not exist in a forked child."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object in a listing: its name below the prefix, its bytes, and when it was last put, in epoch seconds."""
+
+    name: str
+    bytes: int
+    modified: float
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests that a bucket has answered in this process, by kind, and the bytes moved."""
+
+    reads: int = 0
+    writes: int = 0
+    lists: int = 0
+    deletes: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+def is_bucket(where: str | os.PathLike[str]) -> bool:
+    """True for a URL of an object store, or of any scheme other than ``file:``; False for a path."""
+    return "://" in (text := os.fspath(where)) and not text.startswith("file:")
+
+
+def place_of(where: str | os.PathLike[str]) -> Path | str:
+    """A path, or the URL of an object store."""
+    return os.fspath(where) if is_bucket(where) else Path(where)
+
+
+def bucket_url(url: str) -> str:
+    """The URL in its one spelling, `s3://bucket/prefix`; ValueError for any that names no place for a store."""
+    split = urlsplit(url)
+    if split.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
+        raise ValueError(f"{split.scheme}:// is no scheme of a store: expected a folder, or {known}")
+    if split.query or split.fragment or "@" in split.netloc:
+        raise ValueError(
+            f"the URL of the store in {split.scheme}://{split.hostname or ''} holds more than a bucket and a prefix: "
+            "credentials and options come from the environment"
+        )
+    if not split.netloc:
+        raise ValueError(f"{url} names no bucket: expected {split.scheme}://BUCKET/PREFIX")
+    prefix = split.path.strip("/")
+    return f"{split.scheme}://{split.netloc}" + (f"/{check_name(prefix)}" if prefix else "")
+
+
+class Bucket:
+    """The objects below a URL. Safe to use from many threads; a copy in another process opens its own client.
+
+    Every method repeats a failing request for some time, then raises StoreError.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Raises ConfigurationError if the URL names no place for a store."""
+        try:
+            self.url = bucket_url(url)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        self.requests = Requests()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type[Bucket], tuple[str]]:
+        return Bucket, (self.url,)
+
+    def path(self, name: str) -> str:
+        """The URL of an object, as messages show it."""
+        return f"{self.url}/{name}"
+
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """The bytes of an object; NotFound if there is none, CorruptBlob if it has more than ``most``."""
+
+        def attempt() -> bytes:
+            found = self._client().get(name)
+            self._count(reads=1)
+            if most is not None and found.meta["size"] > most:
+                raise CorruptBlob(
+                    f"{self.path(name)} has {byte_size(found.meta['size'])}, more than the {byte_size(most)} that it "
+                    "may have: restore it from a copy"
+                )
+            data = bytes(found.bytes())
+            self._count(bytes_read=len(data))
+            return data
+
+        return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
+
+    def stat(self, name: str) -> Entry | None:
+        """The size and time of an object; None if there is none."""
+
+        def attempt() -> Entry:
+            found = self._client().head(name)
+            self._count(reads=1)
+            return Entry(name, found["size"], found["last_modified"].timestamp())
+
+        try:
+            return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
+        except NotFound:
+            return None
+
+    def entries(self, prefix: str) -> list[Entry]:
+        """The objects whose names begin with a prefix, sorted by name."""
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+
+        def attempt() -> list[Entry]:
+            found = [
+                Entry(one["path"], one["size"], one["last_modified"].timestamp())
+                for page in self._client().list(f"{folder}/" if folder else None, chunk_size=_PAGE)
+                for one in page
+            ]
+            self._count(lists=len(found) // _PAGE + 1)
+            return found
+
+        listed = self.call(f"{self.path(folder)} cannot be listed", attempt)
+        return sorted((one for one in listed if one.name.startswith(prefix)), key=lambda one: one.name)
+
+    def fetch(self, name: str, descriptor: int, size: int) -> None:
+        """Write the bytes of an object of a known size to an open file, in ranges that are read in parallel."""
+
+        def piece(start: int) -> None:
+            def attempt() -> bytes:
+                data = bytes(self._client().get_range(name, start=start, end=min(start + _PIECE, size)))
+                self._count(reads=1, bytes_read=len(data))
+                return data
+
+            data = self.call(f"{self.path(name)} cannot be read", attempt)
+            while data:
+                written = os.pwrite(descriptor, data, start)
+                start, data = start + written, data[written:]
+
+        starts = range(0, size, _PIECE)
+        if len(starts) == 1:
+            piece(0)
+        elif starts:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(piece, starts))
+
+    def put(self, name: str, data: bytes | Path) -> None:
+        """Write an object, over any that is there. A file goes up in parts, without being held in memory."""
+
+        def attempt() -> None:
+            size = data.stat().st_size if isinstance(data, Path) else len(data)
+            self._client().put(name, data, mode="overwrite", use_multipart=size > _PIECE, chunk_size=_PIECE)
+            self._count(writes=1 if size <= _PIECE else -(-size // _PIECE) + 2, bytes_written=size)
+
+        self.call(f"{self.path(check_name(name))} cannot be written", attempt)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write an object unless there is one: True if this call made it, False if the name is taken.
+
+        The object carries a mark of this call in its metadata: an attempt whose answer was lost may have made it.
+        """
+        mark = secrets.token_hex(16)
+
+        def attempt() -> bool:
+            from obstore.exceptions import AlreadyExistsError
+
+            try:
+                self._client().put(name, data, mode="create", use_multipart=False, attributes={_MARK: mark})
+            except AlreadyExistsError:
+                # The answer may be to an earlier attempt, or to a conflict with a write that then failed.
+                try:
+                    found = self._client().get(name).attributes
+                except FileNotFoundError:
+                    raise _Again(f"{self.path(name)}: a conflict with another write") from None
+                self._count(writes=1, reads=1)
+                return bool(found.get(_MARK) == mark)
+            self._count(writes=1, bytes_written=len(data))
+            return True
+
+        return self.call(f"{self.path(check_name(name))} cannot be written", attempt)
+
+    def delete(self, name: str) -> None:
+        """Remove an object; nothing happens if there is none."""
+
+        def attempt() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._client().delete(name)
+            self._count(deletes=1)
+
+        self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
+
+    def call(self, failure: str, attempt: Callable[[], T]) -> T:
+        """The result of a request, repeated while the service fails; `failure` begins the message of the StoreError."""
+        try:
+            import tenacity
+            from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
+        except ImportError as error:
+            raise not_installed(f"a store in {SCHEMES[urlsplit(self.url).scheme]}", "obstore", error) from error
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((GenericError, _Again)),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=_SLOWEST),
+            stop=tenacity.stop_after_delay(_PATIENCE),
+            reraise=True,
+        )
+        try:
+            return attempts(attempt)
+        except FileNotFoundError as error:
+            raise NotFound(f"{failure}: there is none") from error
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise StoreNotWritable(
+                f"{failure}: {_message(error)}; check the credentials in the environment and what they permit"
+            ) from error
+        except (BaseError, _Again) as error:
+            raise StoreError(f"{failure}: {_message(error)}") from error
+
+    def _count(self, **amounts: int) -> None:
+        with self._lock:
+            for kind, amount in amounts.items():
+                setattr(self.requests, kind, getattr(self.requests, kind) + amount)
+
+    def _client(self) -> Any:
+        """The client of this process."""
+        global _process
+        with _clients_lock:
+            if _process not in (None, os.getpid()):
+                raise StoreError(
+                    f"{self.url} cannot be used here: this process was forked from one that had used an object store, "
+                    "whose threads a fork does not copy; open the store after the fork, or start processes with "
+                    "multiprocessing's method `spawn`"
+                )
+            client = _clients.get(self.url)
+            if client is None:
+                client = _clients[self.url] = _open(self.url)
+                _process = os.getpid()
+        return client
+
+
+class _Again(Exception):
+    """The request may succeed if it is repeated."""
+
+
+def _open(url: str) -> Any:
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    options: ClientConfig = {
+        "connect_timeout": "10s",
+        "read_timeout": "30s",
+        "timeout": "300s",
+        "allow_http": _plain_http_is_allowed(),
+    }
+    try:
+        return from_url(url, client_options=options, retry_config={"max_retries": 0})
+    except BaseError as error:
+        raise ConfigurationError(f"{url} cannot be opened: {_message(error)}") from error
+
+
+def _plain_http_is_allowed() -> bool:
+    """True if the environment allows an endpoint without TLS, or every endpoint that it names is on this machine."""
+    if any(os.environ.get(name, "").lower() in ("1", "true") for name in ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")):
+        return True
+    endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name and value.startswith("http://")]
+    return bool(endpoints) and all(urlsplit(one).hostname in ("127.0.0.1", "::1", "localhost") for one in endpoints)
+
+
+def _message(error: Exception) -> str:
+    """The first paragraph of a library's message, without the queries of URLs, which may hold signatures."""
+    return _QUERY.sub("", str(error).partition("\n\n")[0]).strip()

@@ -1,0 +1,87 @@
+"""Reading a store in an object store: records by a request each, blobs through a verified cache on the local disk."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
+from indexmill.store.blob_cache import BlobCache
+from indexmill.store.bucket import Bucket
+from indexmill.store.folder import BLOB_ADVICE, check_format
+from indexmill.store.layout import STORE_FILE, blob_path
+from indexmill.store.regular_files import RECORD_BYTES
+from indexmill.text.counted import byte_size
+
+__all__ = ["BucketFiles"]
+
+
+class BucketFiles:
+    """The files of a store in an object store; see `indexmill.store.files.Files`."""
+
+    def __init__(self, bucket: Bucket, cache: BlobCache) -> None:
+        """Asks nothing of the service."""
+        self.bucket, self.cache = bucket, cache
+
+    @property
+    def url(self) -> str:
+        """The URL of the store."""
+        return self.bucket.url
+
+    def check(self) -> None:
+        """Raise unless this is a store that this indexmill can read."""
+        try:
+            data = self.bucket.read(STORE_FILE, RECORD_BYTES)
+        except NotFound:
+            raise SnapshotNotFound(
+                f"there is no index in {self.url} (it has no {STORE_FILE}): run `indexmill build`, or name another "
+                "store with --store"
+            ) from None
+        check_format(data, self.url)
+
+    def read(self, name: str, most: int) -> bytes:
+        """The bytes of a record."""
+        try:
+            return self.bucket.read(name, most)
+        except NotFound:
+            raise NotFound(f"{self.url} holds no {name}") from None
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that begin with a prefix, sorted."""
+        return [entry.name for entry in self.bucket.entries(prefix)]
+
+    def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
+        """A verified file of the cache; `again` reads the blob from the object store once more."""
+        name = blob_path(digest)
+        cached = None if again else self.cache.find(digest, size)
+        if cached is not None:
+            return cached
+        if size is None or again:
+            found = self.bucket.stat(name)
+            if found is None:
+                raise CorruptBlob(f"{self.bucket.path(name)} is missing; {BLOB_ADVICE}")
+            if size not in (None, found.bytes):
+                raise CorruptBlob(
+                    f"{self.bucket.path(name)} is damaged: it has {found.bytes} bytes, expected {size}; {BLOB_ADVICE}"
+                )
+            size = found.bytes
+        try:
+            return self.cache.add(digest, size, partial(self.bucket.fetch, name, size=size))
+        except NotFound:
+            raise CorruptBlob(f"{self.bucket.path(name)} is missing; {BLOB_ADVICE}") from None
+        except CorruptBlob as error:
+            raise CorruptBlob(f"{self.bucket.path(name)} is damaged: {error}") from error
+
+    def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
+        """The verified bytes of a small blob, from the cache if it is there."""
+        data = self.blob(digest, again=again).read_bytes()
+        if len(data) > most:
+            raise CorruptBlob(
+                f"{self.bucket.path(blob_path(digest))} has {byte_size(len(data))}, more than the {byte_size(most)} "
+                "that it may have"
+            )
+        return data
+
+    def has_blob(self, digest: str) -> bool:
+        """True if the blob is there; its bytes are not looked at."""
+        return self.bucket.stat(blob_path(digest)) is not None

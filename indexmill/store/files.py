@@ -1,0 +1,70 @@
+"""The files of a store as a reader sees them, wherever they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from indexmill.store.blob_cache import BlobCache
+from indexmill.store.bucket import Bucket, is_bucket
+from indexmill.store.bucket_files import BucketFiles
+from indexmill.store.folder import FolderFiles
+
+__all__ = ["Files", "open_files"]
+
+
+class Files(Protocol):
+    """Records by name and blobs by digest, read-only. Safe to use from many threads.
+
+    Every method raises StoreError if the underlying system fails.
+    """
+
+    @property
+    def url(self) -> str:
+        """The path or URL of the store, as messages show it."""
+        ...
+
+    def check(self) -> None:
+        """Raise unless this is a store that this indexmill can read.
+
+        SnapshotNotFound: it is no store. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: it is damaged.
+        """
+        ...
+
+    def read(self, name: str, most: int) -> bytes:
+        """The bytes of a record; NotFound if there is none, StoreError if it has more than `most` bytes."""
+        ...
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that begin with a prefix, sorted."""
+        ...
+
+    def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
+        """A local file with the bytes of a blob, checked against its digest (once per process, or `again`).
+
+        Raises CorruptBlob if it is missing, has another size than the given one, or other bytes.
+        """
+        ...
+
+    def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
+        """The verified bytes of a small blob; CorruptBlob if it is missing, damaged, or over `most` bytes.
+
+        again: read it from the store even if a cache has it.
+        """
+        ...
+
+    def has_blob(self, digest: str) -> bool:
+        """True if the blob is there; its bytes are not looked at."""
+        ...
+
+
+def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
+    """The files of the store at a path or URL. cache: where blobs of an object store are kept.
+
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is no store, ConfigurationError for a URL that
+    is none of a store.
+    """
+    if is_bucket(where):
+        return BucketFiles(Bucket(os.fspath(where)), cache or BlobCache.default())
+    return FolderFiles(Path(where).absolute())

@@ -1,0 +1,265 @@
+"""Reading a store: versions, aliases, holds, manifests and blobs.
+
+Nothing here writes to the store or locks it: a store on a read-only mount, or one that a build is extending at this
+moment, reads the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
+from indexmill.store.blob_cache import BlobCache
+from indexmill.store.files import open_files
+from indexmill.store.layout import (
+    BRANCH,
+    alias_name,
+    alias_prefix,
+    blob_path,
+    hold_name,
+    hold_prefix,
+    number_of,
+    ref_name,
+    ref_prefix,
+    refs_prefix,
+    removal_name,
+    removal_prefix,
+    run_name,
+)
+from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Record, Ref, Removal
+from indexmill.store.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES
+
+__all__ = ["StoreReader"]
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The names of all refs, removals and aliases at one moment."""
+
+    names: tuple[str, ...]
+
+    def numbers(self, prefix: str) -> list[int]:
+        """The numbers of the records directly below a prefix, in order."""
+        return _numbers(self.names, prefix)
+
+    def aliases(self) -> list[str]:
+        """The aliases that have records."""
+        prefix = alias_prefix()
+        found = (name.removeprefix(prefix).partition("/")[0] for name in self.names if name.startswith(prefix))
+        return list(dict.fromkeys(found))
+
+
+class StoreReader:
+    """A store, read-only. Safe to use from many threads.
+
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if there is no store that this indexmill can read: at once
+    for a folder, and for an object store when it turns out to hold no version.
+    """
+
+    def __init__(self, where: str | os.PathLike[str], cache: BlobCache | None = None) -> None:
+        """where: a folder or URL. cache: where blobs of an object store are kept."""
+        self.files = open_files(where, cache)
+
+    def __repr__(self) -> str:
+        return f"StoreReader({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The path or URL of the store."""
+        return self.files.url
+
+    def _listing(self) -> _Listing:
+        """What is published now."""
+        found = _Listing(tuple(self.files.names(refs_prefix())))
+        if not found.names:
+            self.files.check()
+        return found
+
+    def _record(self, kind: type[R], name: str, most: int = RECORD_BYTES) -> R:
+        """A record by its name; NotFound if there is none."""
+        return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
+
+    def versions(self, branch: str = BRANCH) -> list[int]:
+        """The versions that were published, oldest first."""
+        return self._listing().numbers(ref_prefix(branch))
+
+    def ref(self, version: int, branch: str = BRANCH) -> Ref:
+        """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+        name = ref_name(branch, max(version, 0))  # no version has the number 0
+        try:
+            found = self._record(Ref, name)
+        except NotFound:
+            listing = self._listing()
+            known = listing.numbers(ref_prefix(branch))
+            which = str(version)
+            if known and 1 <= version < known[-1]:
+                which += f" (its record {name} is missing: a copy of the store may have it)"
+            raise SnapshotNotFound(
+                f"{self.url} has no version {which}: it has {self._there(listing, branch)}"
+            ) from None
+        if found.version != version:
+            raise CorruptBlob(f"{self.url}/{name} says that it is version {found.version}, expected {version}")
+        return found
+
+    def _there(self, listing: _Listing, branch: str = BRANCH) -> str:
+        """The versions that can be opened, as a message lists them: "versions 1, 3 to 5"."""
+        removed = set(listing.numbers(removal_prefix()))
+        versions = listing.numbers(ref_prefix(branch))
+        runs: list[list[int]] = []
+        for version in versions:
+            if version in removed or not self._opens(version, branch):
+                continue
+            if runs and runs[-1][1] == version - 1:
+                runs[-1][1] = version
+            else:
+                runs.append([version, version])
+        if not runs:
+            return "no version that can be opened" if versions else "no snapshot yet: run `indexmill build`"
+        shown = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
+        return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
+
+    def _opens(self, version: int, branch: str) -> bool:
+        """True if a version's record can be read and its manifest exists."""
+        try:
+            return self.files.has_blob(self._record(Ref, ref_name(branch, version)).manifest)
+        except StoreError:
+            return False
+
+    def newest(self, branch: str = BRANCH) -> Ref:
+        """The ref of the newest version (see ``newest_version``); SnapshotNotFound if nothing was published yet."""
+        return self.ref(self.newest_version(branch), branch)
+
+    def newest_version(self, branch: str = BRANCH) -> int:
+        """The number of the newest version that was not removed.
+
+        If none is left, the number of the last one, whose opening says why. SnapshotNotFound if none was published.
+        """
+        return self._newest(self._listing(), branch)
+
+    def _newest(self, listing: _Listing, branch: str = BRANCH) -> int:
+        versions = listing.numbers(ref_prefix(branch))
+        if not versions:
+            raise SnapshotNotFound(f"there is no index yet in {self.url} (no snapshot yet): run `indexmill build`")
+        removed = set(listing.numbers(removal_prefix()))
+        there = [version for version in versions if version not in removed]
+        return (there or versions)[-1]
+
+    def history(self, branch: str = BRANCH) -> list[Ref]:
+        """Every ref, oldest first."""
+        return [self.ref(version, branch) for version in self.versions(branch)]
+
+    def removals(self) -> dict[int, Removal]:
+        """The removed versions, with the records of their removal."""
+        removed = self._listing().numbers(removal_prefix())
+        return {number: self._record(Removal, removal_name(number)) for number in removed}
+
+    def check_there(self, version: int) -> None:
+        """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn."""
+        self._check_there(version, self._listing())
+
+    def _check_there(self, version: int, listing: _Listing) -> None:
+        if version not in listing.numbers(removal_prefix()):
+            return
+        try:
+            removal = self._record(Removal, removal_name(version))
+        except NotFound:  # it was restored a moment ago
+            return
+        raise SnapshotNotFound(
+            f"{self.url}: {removal}; it has {self._there(listing)} "
+            "(`indexmill snapshots` lists all that were published)"
+        )
+
+    def aliases(self) -> dict[str, int]:
+        """The version that each alias points to, ordered by name."""
+        return self._aliases(self._listing())
+
+    def _aliases(self, listing: _Listing) -> dict[str, int]:
+        names = listing.aliases()
+        return {alias: version for alias in names if (version := self._pointed(alias, listing)) is not None}
+
+    def _pointed(self, alias: str, listing: _Listing) -> int | None:
+        """The version that an alias points to; None if there is no such alias."""
+        try:
+            numbers = listing.numbers(alias_prefix(alias))
+        except ValueError:  # no name at all
+            return None
+        if not numbers:
+            return None
+        return self._record(Alias, alias_name(alias, numbers[-1])).version
+
+    def hold(self) -> Hold | None:
+        """The hold in force, under which builds are refused; None if there is none."""
+        numbers = _numbers(self.files.names(hold_prefix()), hold_prefix())
+        newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
+        return newest if newest is not None and newest.held else None
+
+    def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
+        """The ref of a version, or the one an alias points to, or the newest.
+
+        Raises SnapshotNotFound if there is no such version or alias, or it was removed, ValueError if both are given.
+        """
+        if version is not None and alias is not None:
+            raise ValueError("give a version or an alias, not both")
+        listing = self._listing()
+        if version is None:
+            version = self._newest(listing) if alias is None else self._named(alias, listing)
+        ref = self.ref(version)
+        self._check_there(version, listing)
+        return ref
+
+    def _named(self, alias: str, listing: _Listing) -> int:
+        """The version that an alias points to; SnapshotNotFound if there is no such alias."""
+        pointed = self._pointed(alias, listing) if alias else None
+        if pointed is None:
+            raise SnapshotNotFound(
+                f"{self.url} has no alias {alias!r}: it has {', '.join(self._aliases(listing)) or 'none'}; "
+                "`indexmill promote` makes one"
+            )
+        return pointed
+
+    def candidate(self, run: str) -> str:
+        """The digest of the manifest that a run built and a gate refused to publish.
+
+        Raises SnapshotNotFound if there is no such run, if it has not ended, or if no gate refused it.
+        """
+        try:
+            ended = self._record(Candidate, run_name(run, "end"), MANIFEST_BYTES)
+        except (NotFound, ValueError):
+            raise SnapshotNotFound(
+                f"{self.url} knows no run {run} that has ended; `indexmill runs` lists them"
+            ) from None
+        if ended.state != "refused" or ended.manifest is None:
+            raise SnapshotNotFound(
+                f"run {run} of {self.url} holds no candidate: it ended as {ended.state!r}, and a candidate is what a "
+                "gate refused after it was built"
+            )
+        return ended.manifest
+
+    def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
+        """A local file of a blob, checked against its digest on first use in this process, or `again`.
+
+        Raises CorruptBlob if it is missing or damaged.
+        """
+        return self.files.blob(digest, size, again=again)
+
+    def blob_bytes(self, digest: str, most: int = BLOB_BYTES, *, again: bool = False) -> bytes:
+        """The verified bytes of a small blob; CorruptBlob if they are missing, damaged, or more than ``most``."""
+        return self.files.blob_bytes(digest, most, again=again)
+
+    def manifest(self, digest: str) -> Manifest:
+        """The manifest of this digest.
+
+        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it needs a newer reader.
+        """
+        return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")
+
+
+def _numbers(names: Iterable[str], prefix: str) -> list[int]:
+    below = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return [number for rest in below if "/" not in rest and (number := number_of(rest)) is not None]

@@ -1,0 +1,171 @@
+"""A store in an object store: S3 and services that speak its protocol, Google Cloud Storage, Azure Blob Storage.
+
+A record is one request that creates an object only if there is none. A blob may go up in parts, since its name is the
+digest of its content: whoever writes it, writes the same. Blobs are read through a verified cache on the local disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from indexmill.errors import SnapshotNotFound
+from indexmill.store.blob_cache import BlobCache
+from indexmill.store.bucket import Bucket
+from indexmill.store.bucket_files import BucketFiles
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.folder import hash_file
+from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from indexmill.store.regular_files import BLOB_BYTES
+from storage.faults import fault_point
+from storage.probe import check_quickly
+from storage.protocol import Names, Stat
+from storage.writing import writing_to_store
+
+__all__ = ["ObjectStore", "init_object_store"]
+
+
+def init_object_store(url: str) -> ObjectStore:
+    """Create a store at a URL, or open the store that is there; safe to call from many processes at once.
+
+    Raises StoreError if the service does not keep what stores rely on, StoreNotWritable without permission.
+    """
+    try:
+        return ObjectStore(url)
+    except SnapshotNotFound:
+        bucket = Bucket(url)
+        check_quickly(bucket)
+        bucket.create(STORE_FILE, canonical_json({"format_version": FORMAT_VERSION}))
+    return ObjectStore(url)
+
+
+class ObjectStore:
+    """A store at a URL; see `storage.protocol.Store` for what each method promises."""
+
+    def __init__(self, url: str) -> None:
+        """Raises SnapshotNotFound if there is no store, UnsupportedFormat or CorruptBlob if it cannot be used."""
+        self._bucket = Bucket(url)
+        self._files = BucketFiles(self._bucket, BlobCache.default())
+        self._files.check()
+
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
+        return ObjectStore, (self.url,)
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectStore) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    @property
+    def url(self) -> str:
+        """The URL, without credentials."""
+        return self._bucket.url
+
+    # Blobs
+
+    def put_blob(self, data: bytes | Path) -> str:
+        """Store bytes or a file permanently; returns the digest.
+
+        They are sent even if the blob is there, which makes it young again, and whole if it was damaged.
+        """
+        digest = hash_file(data)[0] if isinstance(data, Path) else digest_of(data)
+        fault_point("blob")
+        self._bucket.put(blob_path(digest), data)
+        fault_point("blob durable")
+        if isinstance(data, Path) and data.absolute().is_relative_to(self._scratch_folder):
+            self._files.cache.adopt(digest, data)
+        return digest
+
+    def blob_size(self, digest: str) -> int | None:
+        """The length of a blob, or None if it is not there."""
+        found = self._bucket.stat(blob_path(digest))
+        return None if found is None else found.bytes
+
+    def open_local(self, digest: str) -> Path:
+        """A verified file of the cache."""
+        return self._files.blob(digest)
+
+    def get_blob(self, digest: str) -> bytes:
+        """The verified bytes of a small blob."""
+        return self._files.blob_bytes(digest, BLOB_BYTES)
+
+    # Records
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Publish a record under a name: True if this call made it, False if the name exists."""
+        check_name(name)
+        fault_point(f"create {name}")
+        made = self._bucket.create(name, data)
+        fault_point(f"durable {name}")
+        return made
+
+    def get(self, name: str) -> bytes:
+        """The record of a name; NotFound if there is none."""
+        return self._files.read(check_name(name), BLOB_BYTES)
+
+    def list(self, prefix: str) -> Names:
+        """The names that begin with a prefix, sorted."""
+        return self._files.names(prefix)
+
+    def stat(self, name: str) -> Stat | None:
+        """The size and modification time of a record or blob, by the service's clock; None if it is not there."""
+        found = self._bucket.stat(check_name(name))
+        return None if found is None else Stat(found.bytes, found.modified)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a record in the place of the one that is there."""
+        fault_point(f"replace {name}")
+        self._bucket.put(check_name(name), data)
+        fault_point(f"durable {name}")
+
+    def delete(self, name: str) -> None:
+        """Remove a record, or a blob by its path; nothing happens if there is none."""
+        check_name(name)
+        fault_point("delete")
+        self._bucket.delete(name)
+        fault_point("deleted")
+
+    # Temporary files
+
+    @property
+    def _scratch_folder(self) -> Path:
+        """The folder for the scratch folders of this store's runs, on the same disk as the cache."""
+        return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
+
+    def scratch(self, run_id: str) -> Path:
+        """A folder for the files of a run."""
+        folder = self._scratch_folder / check_name(f"run-{run_id}")
+        with writing_to_store(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    def drop_scratch(self, run_id: str) -> None:
+        """Remove the scratch folder of a run on this machine."""
+        shutil.rmtree(self._scratch_folder / check_name(f"run-{run_id}"), ignore_errors=True)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the cache."""
+        return self._files.cache.folder
+
+    def freeing_space(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is set aside: a bucket is not full."""
+        return contextlib.nullcontext()
+
+    def keep_reserve(self) -> None:
+        """Nothing is set aside."""
+
+    def sweep(self, now: float, keep: str = "") -> int:
+        """Remove the scratch folders of runs other than `keep` on this machine."""
+        try:
+            others = sorted(path for path in self._scratch_folder.iterdir() if path.name != f"run-{keep}")
+        except FileNotFoundError:
+            return 0
+        for path in others:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(others)

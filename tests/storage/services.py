@@ -1,0 +1,149 @@
+"""Object stores for tests: moto's server, a bucket of its own for each test, and a proxy that answers badly."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import logging
+import os
+import random
+import socket
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import patch
+
+from moto.server import ThreadedMotoServer
+
+__all__ = ["FaultProxy", "bucket_of", "s3_service"]
+
+_BUCKETS = itertools.count(1)
+
+FAULTS = ("lost", "500", "503", "reset", "truncated", "slow")
+"""The answer is lost after the request was carried out; an error; no answer; half a body; a late answer."""
+
+
+class FaultProxy:
+    """Passes requests on to a service; some fail, drawn by a seeded generator."""
+
+    def __init__(self, upstream: str, rates: Mapping[str, float], seed: int = 1) -> None:
+        self.rates, self.seen = dict(rates), Counter[str]()
+        self._upstream = upstream.removeprefix("http://")
+        self._random = random.Random(seed)  # noqa: S311 - a test's own
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        for method in ("GET", "PUT", "HEAD", "POST", "DELETE"):
+            setattr(Handler, f"do_{method}", lambda request: proxy._handle(request))
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> FaultProxy:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _draw(self) -> str:
+        with self._lock:
+            drawn = self._random.random()
+            for fault, rate in self.rates.items():
+                drawn -= rate
+                if drawn < 0:
+                    self.seen[fault] += 1
+                    return fault
+        return ""
+
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        fault = self._draw()
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        if fault == "reset":
+            self._cut(request)
+            return
+        if fault in ("500", "503"):
+            self._answer(request, int(fault), {}, b"")
+            return
+        upstream = http.client.HTTPConnection(self._upstream, timeout=60)
+        with contextlib.closing(upstream):
+            upstream.request(request.command, request.path, body, dict(request.headers))
+            answer = upstream.getresponse()
+            data = answer.read()
+        headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
+        if request.command == "HEAD":
+            headers["Content-Length"] = answer.getheader("Content-Length") or "0"
+        if fault == "lost":
+            self._cut(request)
+        elif fault == "truncated" and len(data) > 1 and request.command != "HEAD":
+            self._answer(request, answer.status, {**headers, "Content-Length": str(len(data))}, data[: len(data) // 2])
+            self._cut(request)
+        else:
+            if fault == "slow":
+                time.sleep(0.3)
+            self._answer(request, answer.status, headers, data)
+
+    def _answer(self, request: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            request.send_response_only(status)
+            for name, value in headers.items():
+                request.send_header(name, value)
+            if "Content-Length" not in headers:
+                request.send_header("Content-Length", str(len(data)))
+            request.end_headers()
+            request.wfile.write(data)
+
+    def _cut(self, request: BaseHTTPRequestHandler) -> None:
+        request.close_connection = True
+        with contextlib.suppress(OSError):
+            request.connection.shutdown(socket.SHUT_RDWR)
+
+
+_HOP = {"content-length", "transfer-encoding", "connection"}
+
+
+@contextlib.contextmanager
+def s3_service() -> Iterator[str]:
+    """The endpoint of moto's S3, which the environment names during the block."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        with s3_environment(f"http://{host}:{port}"):
+            yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def s3_environment(endpoint: str) -> Iterator[None]:
+    """Let S3 be found at an endpoint."""
+    found = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": "not a secret",
+        "AWS_REGION": "us-east-1",
+    }
+    with patch.dict(os.environ, found):
+        yield
+
+
+def bucket_of(endpoint: str) -> str:
+    """The URL of a new bucket; its name is used once per process, since clients are kept by URL."""
+    name = f"bucket-{os.getpid()}-{next(_BUCKETS)}"
+    request = urllib.request.Request(f"{endpoint}/{name}", method="PUT")  # noqa: S310 - this machine's own
+    with urllib.request.urlopen(request):  # noqa: S310
+        return f"s3://{name}"
