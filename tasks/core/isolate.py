@@ -75,7 +75,7 @@ def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
     stage = stage_of(job)
-    environment = worker_environment(llm if stage.requests else None, job.store_url)
+    environment = worker_environment(llm, job.store_url, asks=stage.requests is not None)
     suspects: list[Rows] = []
     for trial in _tried(job, [(0, 0), *blocks], environment):
         if trial.detail:

@@ -54,12 +54,15 @@ def without(names: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
-def worker_environment(llm: LlmSettings | None, store: Path | str | None = None) -> dict[str, str]:
+def worker_environment(
+    llm: LlmSettings | None, store: Path | str | None = None, *, asks: bool = True
+) -> dict[str, str]:
     """The environment of workers, or of a process that tries documents.
 
-    llm: None if no model is asked. store: the store that they write to; they get the credentials of its service.
+    llm: the language model of the run. store: the store that they use; they get the credentials of its service. asks:
+    False for a process that asks no language model.
     """
     kept = _OF_A_STORE.get(str(store).partition("://")[0], ())
-    if llm is None or llm.backend == "extractive":
+    if llm is None or llm.backend == "extractive" or not asks:
         return without([name for name in secret_variables(llm) if not name.startswith(kept)])
     return without([name for name in os.environ if name.startswith("PREFECT_")])
