@@ -379,10 +379,24 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/indexmill/store/test_folder.py::test_a_store_of_a_newer_format_is_refused",),
     ),
     Mutant(
-        "indexmill/store/folder.py",
+        "indexmill/store/reader.py",
         "        if found.version != version:\n",
         "        if found.version > version:\n",
         ("tests/indexmill/store/test_folder.py::test_a_ref_under_another_number_is_refused",),
+    ),
+    Mutant(
+        "indexmill/store/bucket.py",
+        "                return bool(found.get(_MARK) == mark)\n",
+        "                return True\n",
+        ("tests/indexmill/store/test_bucket.py::test_a_create_is_made_once_whatever_happens_to_its_answer",),
+    ),
+    Mutant(
+        "indexmill/store/blob_cache.py",
+        "            if total <= self._most or used > now - _IN_USE:\n",
+        "            if total <= self._most:\n",
+        (
+            "tests/indexmill/store/test_blob_cache.py::test_what_was_used_least_recently_goes_first_and_nothing_that_is_in_use",
+        ),
     ),
     Mutant(
         "indexmill/store/packs.py",
@@ -803,8 +817,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/isolate.py",
-        "without(secret_variables(llm)) if stage.requests is None else",
-        "worker_environment(llm) if stage.requests is None else",
+        "worker_environment(llm, job.store_url, asks=stage.requests is not None)",
+        "worker_environment(llm, job.store_url, asks=True)",
         (
             "tests/tasks/core/test_process_environment.py::test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model",
         ),

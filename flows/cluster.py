@@ -77,7 +77,7 @@ def open_cluster(
         with (
             scratch_folder() as scratch,
             _private_settings(scratch),
-            _private_environment(llm),
+            _private_environment(llm, store),
             _start_cluster(workers or os.cpu_count() or 1, llm, store) as cluster,
             _closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
         ):
@@ -112,13 +112,15 @@ def _private_settings(scratch: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _private_environment(llm: LlmSettings | None) -> Iterator[None]:
+def _private_environment(llm: LlmSettings | None, store: Path | str) -> Iterator[None]:
     """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
+
+    The store's own stay, which native code of this process reads, too.
 
     Dask leaves the variables for workers in `os.environ`, which is restored after the block.
     """
     before = dict(os.environ)
-    secrets = {name: before[name] for name in secret_variables(llm)}
+    secrets = {name: before[name] for name in secret_variables(llm, store)}
     try:
         for name in secrets:
             os.unsetenv(name)

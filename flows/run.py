@@ -227,6 +227,7 @@ def open_run(
             yield OpenRun(build, record, clock, note, began)
         finally:
             build.update_costs()
+            build.report.requests.update(store.requests())
             record.report = build.report.to_json()
             if approved is not None:
                 record.plan = approved.beside(build.report, time.monotonic() - began)

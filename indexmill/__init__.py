@@ -75,21 +75,27 @@ def open(  # noqa: A001
     alias: str | None = None,
     processes: int = 1,
     manifest: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
+
+    path: a folder, or the URL of a store in an object store (``s3://``, ``gs://``, ``az://``; needs
+    ``indexmill[cloud]``), with credentials from the environment.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
     processes: with more than one, that many worker processes are started. They answer batches of questions instead of
     this process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
     manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; an exported folder or a
     version with another one is refused before parsing.
+    cache: the folder that keeps files of an object store; ``INDEXMILL_CACHE``, or a folder of the user's caches, by
+    default. What a method needs is fetched when it is first used.
     Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
     for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
     """
     with LOADING:
         from indexmill.snapshot import open_snapshot
 
-        return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest)
+        return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest, cache=cache)
 
 
 def open_llm(

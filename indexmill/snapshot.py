@@ -468,8 +468,10 @@ def open_snapshot(
     alias: str | None = None,
     processes: int = 1,
     manifest: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
+    from indexmill.store.blob_cache import BlobCache
     from indexmill.store.bucket import place_of
     from indexmill.store.exported import ExportedFolder, is_exported
     from indexmill.store.layout import is_digest
@@ -479,13 +481,13 @@ def open_snapshot(
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
     if manifest is not None and not is_digest(manifest):
         raise BadInput(f"manifest is {manifest!r:.200}; expected a SHA-256 in 64 lower-case hex digits")
-    where, opening = place_of(path), partial(open_snapshot, manifest=manifest)
+    where, opening = place_of(path), partial(open_snapshot, manifest=manifest, cache=cache)
     if isinstance(where, Path) and is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest)
         return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where))
-    store = StoreReader(where)
+    store = StoreReader(where, None if cache is None else BlobCache.default(cache))
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
         raise SnapshotNotFound(

@@ -80,7 +80,11 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
         with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         folders.update(path.parents[: len(path.relative_to(folder).parts)])
-        _copy(store.open_local(artifact.digest), path, artifact)
+        try:
+            blob = store.open_local(artifact.digest)
+        except CorruptBlob as error:
+            raise CorruptBlob(f"the artifact {artifact.name!r}: {error}; nothing was exported") from error
+        _copy(blob, path, artifact)
         copied(artifact)
     write_file(folder / MANIFEST_FILE, [manifest.to_bytes()])
     for made in sorted(folders):

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -318,6 +318,10 @@ class FolderStore:
     def folder(self) -> Path:
         """The folder itself."""
         return self.root
+
+    def requests(self) -> Mapping[str, int]:
+        """None are sent."""
+        return {}
 
     def keep_reserve(self) -> None:
         """Allocate the reserve if it is missing."""

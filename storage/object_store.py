@@ -7,7 +7,9 @@ digest of its content: whoever writes it, writes the same. Blobs are read throug
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from indexmill.errors import SnapshotNotFound
@@ -24,6 +26,10 @@ from storage.protocol import Names, Stat
 from storage.writing import writing_to_store
 
 __all__ = ["ObjectStore", "init_object_store"]
+
+
+_checked: set[str] = set()
+"""The URLs that this process has found to be stores."""
 
 
 def init_object_store(url: str) -> ObjectStore:
@@ -47,7 +53,9 @@ class ObjectStore:
         """Raises SnapshotNotFound if there is no store, UnsupportedFormat or CorruptBlob if it cannot be used."""
         self._bucket = Bucket(url)
         self._files = BucketFiles(self._bucket, BlobCache.default())
-        self._files.check()
+        if self.url not in _checked:  # a worker opens its store for each part
+            self._files.check()
+            _checked.add(self.url)
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
         return ObjectStore, (self.url,)
@@ -152,6 +160,10 @@ class ObjectStore:
     def folder(self) -> Path:
         """The folder of the cache."""
         return self._files.cache.folder
+
+    def requests(self) -> Mapping[str, int]:
+        """The requests that this object has sent, and their bytes."""
+        return dataclasses.asdict(self._bucket.requests)
 
     def freeing_space(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is set aside: a bucket is not full."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -162,6 +162,10 @@ class OverlayStore:
     def folder(self) -> Path:
         """The folder above."""
         return self.above
+
+    def requests(self) -> Mapping[str, int]:
+        """Those of the store below."""
+        return {} if self.below is None else self.below.requests()
 
     def freeing_space(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is set aside."""

@@ -22,7 +22,7 @@ from indexmill.errors import NotFound, StoreError
 from indexmill.store.bucket import Bucket
 from indexmill.text.counted import counted
 
-__all__ = ["Probe", "check_quickly", "probe"]
+__all__ = ["PROMISES", "Probe", "check_quickly", "probe"]
 
 _FOLDER = "tmp"
 _RACERS = 20
@@ -37,6 +37,9 @@ class Probe:
     promise: str
     problem: str
     """Empty if the promise was kept."""
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.problem}" if self.problem else self.promise
 
     def to_json(self) -> dict[str, Any]:
         """The probe as one JSON object."""
@@ -58,7 +61,7 @@ def check_quickly(bucket: Bucket) -> None:
 def probe(bucket: Bucket) -> Iterator[Probe]:
     """Try every promise, and remove what that left behind."""
     with _folder(bucket) as folder:
-        for promise, attempt in _PROMISES.items():
+        for promise, attempt in PROMISES.items():
             try:
                 yield Probe(promise, attempt(bucket, f"{folder}/{promise.replace(' ', '-')}"))
             except StoreError as error:
@@ -137,10 +140,11 @@ def _parts_and_ranges(bucket: Bucket, folder: str) -> str:
         return "" if source.read_bytes() == target.read_bytes() else "a blob that went up in parts reads differently"
 
 
-_PROMISES: dict[str, Callable[[Bucket, str], str]] = {
+PROMISES: dict[str, Callable[[Bucket, str], str]] = {
     "create only": _create_only,
     "one winner of a race": _race,
     "read after write": partial(_read_after_write, times=10),
     "complete listing": _listing,
     "parts and ranges": _parts_and_ranges,
 }
+"""The promises by name, each with the attempt that returns the problem it found, or nothing."""

@@ -6,6 +6,7 @@ folder and an object store can behave alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,10 @@ class Store(Protocol):
     @property
     def folder(self) -> Path:
         """The folder on this machine that the store writes to: its own, or that of the cache of an object store."""
+        ...
+
+    def requests(self) -> Mapping[str, int]:
+        """The requests that this object has sent to a service, by kind, and their bytes; empty for a folder."""
         ...
 
     def freeing_space(self) -> AbstractContextManager[None]:

@@ -56,6 +56,7 @@ _PIPELINE = {
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "List the runs of the pipeline and how they ended.",
     "schedule": "Run the build on a schedule, on this machine.",
+    "store": "Check whether an object store keeps what an index relies on.",
     "status": "Show how fresh the index is, for people and monitors.",
 }
 

@@ -24,6 +24,7 @@ import click
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
+from indexmill.store.blob_cache import CACHE_VARIABLE
 from indexmill.store.bucket import bucket_url
 
 if TYPE_CHECKING:
@@ -204,6 +205,12 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         setattr(ctx.ensure_object(Options), parameter.name, value)
 
 
+def _use_cache(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Name the cache in the environment, which the processes of a build inherit."""
+    if value is not None:
+        os.environ[CACHE_VARIABLE] = os.path.abspath(value)  # noqa: PTH100 - a str
+
+
 kept_option = functools.partial(click.option, callback=_keep, expose_value=False)
 """An option whose value goes into ``Options``, and is not handed to the command."""
 
@@ -220,7 +227,16 @@ def together(*options: Decorator) -> Decorator:
 
 
 shared_options = together(
-    kept_option("--store", metavar="DIR", help="The store or exported folder."),
+    kept_option(
+        "--store", metavar="DIR", help="The store or exported folder, or the URL of a store: s3://, gs://, az://."
+    ),
+    click.option(
+        "--cache",
+        metavar="DIR",
+        callback=_use_cache,
+        expose_value=False,
+        help="Where files of an object store are kept; INDEXMILL_CACHE, or a folder of the user's caches, by default.",
+    ),
     kept_option(
         "--config",
         "-c",
@@ -271,7 +287,7 @@ class GroupedCommand(click.Command):
 
 SHARED_GROUPS: Mapping[str, Collection[str]] = {
     "Reranking": ("rerank", "rerank_model", "rerank_depth"),
-    "Which index": ("version", "alias", "run", "manifest", "store", "config", "corpus"),
+    "Which index": ("version", "alias", "run", "manifest", "store", "cache", "config", "corpus"),
     "Output": ("explain", "json", "debug"),
 }
 """The groups of options that several commands share."""

@@ -23,7 +23,10 @@ from indexmill.forks import Lock
 from indexmill.store.folder import verified_blob
 from indexmill.store.layout import TEMPORARY, blob_path
 
-__all__ = ["BlobCache", "cache_folder"]
+__all__ = ["CACHE_VARIABLE", "BlobCache", "cache_folder"]
+
+CACHE_VARIABLE = "INDEXMILL_CACHE"
+"""The environment variable that names the folder of the cache."""
 
 _IN_USE = 600.0
 """Seconds after its last use in which a blob is not removed."""
@@ -36,7 +39,7 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 def cache_folder() -> Path:
     """The folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's folder for caches."""
-    named = os.environ.get("INDEXMILL_CACHE")
+    named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "indexmill"
@@ -66,9 +69,9 @@ class BlobCache:
         return BlobCache, (self.folder, self._most)
 
     @classmethod
-    def default(cls) -> BlobCache:
-        """The cache that the environment names: `INDEXMILL_CACHE` and `INDEXMILL_CACHE_SIZE`."""
-        return cls(cache_folder(), _bound())
+    def default(cls, folder: str | os.PathLike[str] | None = None) -> BlobCache:
+        """The cache in a folder, or in the one that `INDEXMILL_CACHE` names; `INDEXMILL_CACHE_SIZE` is its bound."""
+        return cls(cache_folder() if folder is None else Path(folder).absolute(), _bound())
 
     def find(self, digest: str, size: int | None = None, *, again: bool = False) -> Path | None:
         """The verified file of a blob; None if the cache lacks it, or holds it damaged."""

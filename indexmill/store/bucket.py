@@ -39,6 +39,8 @@ SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 
 _PATIENCE = 90.0
 """Seconds in which a failing request is repeated."""
+_FIRST_PATIENCE = 15.0
+"""The same until the service has answered for the first time: its name or the settings may be wrong."""
 _SLOWEST = 8.0
 """The most seconds between two attempts."""
 _PIECE = 8 << 20
@@ -52,6 +54,8 @@ _QUERY = re.compile(r"\?\S+")
 
 _clients: dict[str, Any] = {}
 _clients_lock = Lock()
+_answered: set[str] = set()
+"""The URLs whose service has answered this process."""
 _process: int | None = None
 """The process in which obstore was first used; its threads do not exist in a forked child."""
 
@@ -203,7 +207,7 @@ class Bucket:
             self._client().put(name, data, mode="overwrite", use_multipart=size > _PIECE, chunk_size=_PIECE)
             self._count(writes=1 if size <= _PIECE else -(-size // _PIECE) + 2, bytes_written=size)
 
-        self.call(f"{self.path(check_name(name))} cannot be written", attempt)
+        self._write(name, attempt)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write an object unless there is one: True if this call made it, False if the name is taken.
@@ -228,7 +232,13 @@ class Bucket:
             self._count(writes=1, bytes_written=len(data))
             return True
 
-        return self.call(f"{self.path(check_name(name))} cannot be written", attempt)
+        return self._write(name, attempt)
+
+    def _write(self, name: str, attempt: Callable[[], T]) -> T:
+        try:
+            return self.call(f"{self.path(check_name(name))} cannot be written", attempt)
+        except NotFound as error:
+            raise StoreNotWritable(f"{self.url}: there is no such bucket; create it first") from error
 
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens if there is none."""
@@ -250,12 +260,15 @@ class Bucket:
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((GenericError, _Again)),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=_SLOWEST),
-            stop=tenacity.stop_after_delay(_PATIENCE),
+            stop=tenacity.stop_after_delay(_PATIENCE if self.url in _answered else _FIRST_PATIENCE),
             reraise=True,
         )
         try:
-            return attempts(attempt)
+            result = attempts(attempt)
+            _answered.add(self.url)
+            return result
         except FileNotFoundError as error:
+            _answered.add(self.url)
             raise NotFound(f"{failure}: there is none") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise StoreNotWritable(

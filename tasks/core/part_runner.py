@@ -343,6 +343,7 @@ class PartRunner:
                 report.bytes_made += sum(made.receipt.bytes.values())
             report.seconds += made.seconds
             report.counts.update(made.counts)
+            self.report.requests.update(made.requests)
         return made.receipt
 
     def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:

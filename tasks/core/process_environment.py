@@ -31,15 +31,18 @@ _OF_A_STORE = {"s3": ("AWS_",), "gs": ("GOOGLE_", "GCP_"), "az": ("AZURE_",)}
 _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
 
 
-def secret_variables(llm: LlmSettings | None = None) -> frozenset[str]:
+def secret_variables(llm: LlmSettings | None = None, store: Path | str | None = None) -> frozenset[str]:
     """The variables of this process's environment that hold, or may hold, a secret.
 
     These are the one that `llm.api_key_env` names, those with a name that ends like a key's, and Prefect's, some of
-    which contain passwords.
+    which contain passwords. store: the credentials of its service are left out.
     """
     named = set() if llm is None else {llm.api_key_env}
+    of_store = _OF_A_STORE.get(str(store).partition("://")[0], ())
     return frozenset(
-        name for name in os.environ if name in named or name.startswith("PREFECT_") or _SECRET.search(name)
+        name
+        for name in os.environ
+        if name in named or name.startswith("PREFECT_") or (_SECRET.search(name) and not name.startswith(of_store))
     )
 
 
@@ -62,7 +65,6 @@ def worker_environment(
     llm: the language model of the run. store: the store that they use; they get the credentials of its service. asks:
     False for a process that asks no language model.
     """
-    kept = _OF_A_STORE.get(str(store).partition("://")[0], ())
     if llm is None or llm.backend == "extractive" or not asks:
-        return without([name for name in secret_variables(llm) if not name.startswith(kept)])
+        return without(secret_variables(llm, store))
     return without([name for name in os.environ if name.startswith("PREFECT_")])

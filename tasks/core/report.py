@@ -172,6 +172,7 @@ class Report:
         self.quality: Mapping[str, Any] | None = None
         self.stand_ins: dict[str, StandIns] = {}  # by stage, if a language model did not write every text
         self.corpus_files: str | None = None  # a digest of their bytes, if it was computed
+        self.requests: Counter[str] = Counter()  # to an object store, by kind, and their bytes
         self._clock = clock
         self._began = clock()
         self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint intervals of time, in order
@@ -236,6 +237,8 @@ class Report:
             }
         if self.corpus_files is not None:
             told["corpus_files"] = self.corpus_files
+        if self.requests:
+            told["requests"] = dict(sorted(self.requests.items()))
         if self.quality is not None:
             told["quality"] = dict(self.quality)
         return told

@@ -250,6 +250,7 @@ class PartResult:
     counts: Mapping[str, int]
     seconds: float
     differs: bool = False  # a cold run made bytes that differ from the receipt's: the environment is not reproducible
+    requests: Mapping[str, int] = field(default_factory=dict)  # that the worker sent to the store
 
 
 class Part(Generic[S]):
@@ -359,7 +360,8 @@ def make_part(job: Job) -> PartResult:
     stage = stage_of(job)
     found = find(store, stage.name, job.key)
     if found is not None and not job.cold:
-        return PartResult(found, reused=True, counts={}, seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return PartResult(found, reused=True, counts={}, seconds=seconds, requests=store.requests())
     outputs = stage.compute(Part(store, job, stage))
     digests: dict[str, str] = {}
     rows: dict[str, int] = {}
@@ -398,4 +400,4 @@ def make_part(job: Job) -> PartResult:
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
         winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
-    return PartResult(winner, False, dict(outputs.counts), seconds, differs)
+    return PartResult(winner, False, dict(outputs.counts), seconds, differs, store.requests())

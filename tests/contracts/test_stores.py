@@ -22,7 +22,7 @@ from storage.overlay import OverlayStore
 from storage.protocol import Store
 from storage.stores import init_store, open_store
 from tests.storage.quick import quick_folder
-from tests.storage.services import FaultProxy, bucket_of, s3_environment, s3_service
+from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
 
 STORES: dict[str, Callable[[Path, Endpoints], Store]] = {
     "folder": lambda root, _: init_store(root / "store"),
@@ -32,7 +32,6 @@ STORES: dict[str, Callable[[Path, Endpoints], Store]] = {
     "s3 through a bad network": lambda _, endpoints: through(endpoints),
     "overlay over s3": lambda root, endpoints: OverlayStore(root / "above?%", init_store(bucket_of(endpoints.service))),
 }
-RATES = {"lost": 0.1, "500": 0.1, "503": 0.03, "reset": 0.03, "truncated": 0.03, "slow": 0.01}
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Endpoints:
 
 @pytest.fixture(scope="module")
 def endpoints() -> Iterator[Endpoints]:
-    with s3_service() as service, FaultProxy(service, RATES) as proxy:
+    with s3_service() as service, FaultProxy(service, FAULTS) as proxy:
         yield Endpoints(service, proxy.url)
 
 

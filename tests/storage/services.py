@@ -15,23 +15,29 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from unittest.mock import patch
 
 from moto.server import ThreadedMotoServer
 
-__all__ = ["FaultProxy", "bucket_of", "s3_service"]
+__all__ = ["FAULTS", "FaultProxy", "bucket_of", "s3_environment", "s3_service"]
 
 _BUCKETS = itertools.count(1)
 
-FAULTS = ("lost", "500", "503", "reset", "truncated", "slow")
-"""The answer is lost after the request was carried out; an error; no answer; half a body; a late answer."""
+FAULTS = {"lost": 0.1, "500": 0.1, "503": 0.03, "reset": 0.03, "truncated": 0.03, "slow": 0.01}
+"""Rates of faults: the answer is lost after the request was carried out; an error; no answer; half a body; late."""
 
 
 class FaultProxy:
-    """Passes requests on to a service; some fail, drawn by a seeded generator."""
+    """Passes requests on to a service; some fail, as a script says, and after its end by a seeded generator."""
 
-    def __init__(self, upstream: str, rates: Mapping[str, float], seed: int = 1) -> None:
+    def __init__(
+        self, upstream: str, rates: Mapping[str, float] = MappingProxyType({}), seed: int = 1, script: str = ""
+    ) -> None:
+        """script: faults of the first requests, separated by spaces; `-` for none."""
         self.rates, self.seen = dict(rates), Counter[str]()
+        self.requests: list[tuple[str, str]] = []
+        self.script = script.split()
         self._upstream = upstream.removeprefix("http://")
         self._random = random.Random(seed)  # noqa: S311 - a test's own
         self._lock = threading.Lock()
@@ -60,6 +66,8 @@ class FaultProxy:
 
     def _draw(self) -> str:
         with self._lock:
+            if self.script:
+                return self.script.pop(0).removeprefix("-")
             drawn = self._random.random()
             for fault, rate in self.rates.items():
                 drawn -= rate
@@ -70,11 +78,12 @@ class FaultProxy:
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         fault = self._draw()
+        self.requests.append((request.command, request.path))
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         if fault == "reset":
             self._cut(request)
             return
-        if fault in ("500", "503"):
+        if fault.isdecimal():
             self._answer(request, int(fault), {}, b"")
             return
         upstream = http.client.HTTPConnection(self._upstream, timeout=60)
