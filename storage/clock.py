@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-__all__ = ["Clock", "from_timestamp", "timestamp"]
+from storage.protocol import Store
+
+__all__ = ["Clock", "clock_of", "from_timestamp", "timestamp"]
 
 Clock = Callable[[], float]
 """Seconds since the epoch, like `time.time`."""
+
+
+def clock_of(store: Store) -> Clock:
+    """The clock of a store, which is looked at once; this machine's runs beside it."""
+    ahead = store.now() - time.time()
+    return lambda: time.time() + ahead
 
 
 def timestamp(seconds: float) -> str:

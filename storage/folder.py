@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -298,6 +299,14 @@ class FolderStore:
         """The size and modification time of a record or blob; None if it is not there."""
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
+
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        """The sizes and modification times of the names that begin with a prefix, sorted."""
+        return {name: found for name in self.list(prefix) if (found := self.stat(name)) is not None}
+
+    def now(self) -> float:
+        """The time of this machine."""
+        return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""

@@ -191,7 +191,8 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     marked |= digests_in(store, set(old_records))
     working = {run.run_id for run in known if run.run_id not in old and _unfinished(run, since)}
     receipts = list(receipts_of(store))
-    unneeded = _unneeded_receipts(store, receipts, working, marked, now - policy.grace)
+    stats = store.stats("work/")
+    unneeded = _unneeded_receipts(stats, receipts, working, marked, now - policy.grace)
     every = dict(blobs_of(store))
     blobs = {
         digest: blob.bytes
@@ -204,7 +205,7 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     if leaving:
         _check_whole(store, kept[-1], every)
     names = (*unneeded, *map(blob_path, blobs))
-    aside = _aside(store, names, now)
+    aside = _aside(store, {**stats, **{blob_path(digest): blob for digest, blob in every.items()}}, names, now)
     due = names
     if policy.wait:
         before = now - policy.wait
@@ -279,9 +280,9 @@ def reach(store: Store, manifest: str) -> frozenset[str]:
 
 def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
     """Every blob of the store, by digest."""
-    for name in store.list("blobs/sha256/"):
+    for name, blob in store.stats("blobs/sha256/").items():
         digest = name.rpartition("/")[2]
-        if is_digest(digest) and name == blob_path(digest) and (blob := store.stat(name)) is not None:
+        if is_digest(digest) and name == blob_path(digest):
             yield digest, blob
 
 
@@ -334,13 +335,17 @@ def _needed_by_versions(store: Store, kept: list[Ref], known: list[Run], since: 
 
 
 def _unneeded_receipts(
-    store: Store, receipts: list[tuple[str, Receipt | None]], working: set[str], marked: set[str], limit: float
+    stats: Mapping[str, Stat],
+    receipts: list[tuple[str, Receipt | None]],
+    working: set[str],
+    marked: set[str],
+    limit: float,
 ) -> dict[str, Receipt | None]:
     """The receipts older than the limit that name a blob which nothing needs.
 
     Adds the outputs of young receipts and of runs at work to `marked`, the needed blobs.
     """
-    young = {name for name, _ in receipts if _young(store.stat(name), limit)}
+    young = {name for name, _ in receipts if _young(stats.get(name), limit)}
     for name, receipt in receipts:
         if receipt is not None and (name in young or receipt.run_id in working):
             marked |= set(receipt.outputs.values())
@@ -362,13 +367,13 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
             )
 
 
-def _aside(store: Store, names: Collection[str], now: float) -> dict[str, Since]:
+def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now: float) -> dict[str, Since]:
     """The names that are set aside and were not put again since, except with a time in the future (a wrong clock)."""
     wanted = set(names)
     return {
         name: one
         for name, one in deletions.set_aside(store).items()
-        if name in wanted and from_timestamp(one.time) <= now and not _young(store.stat(name), from_timestamp(one.time))
+        if name in wanted and from_timestamp(one.time) <= now and not _young(stats.get(name), from_timestamp(one.time))
     }
 
 
@@ -413,18 +418,18 @@ def _old_records(store: Store, old: set[str], known: set[str], before: float) ->
 
     An open batch stays, however old.
     """
-    names = store.list(run_prefix())
-    for name in sorted(names, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
+    stats = store.stats(run_prefix())
+    for name in sorted(stats, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]
-        if run_id in old or (run_id not in known and not _young(store.stat(name), before)):
+        if run_id in old or (run_id not in known and not _young(stats[name], before)):
             yield name
-    for name in store.list(batch_prefix()):
-        if name.endswith("/closed.json") and not _young(store.stat(name), before):
+    for name, stat in store.stats(batch_prefix()).items():
+        if name.endswith("/closed.json") and not _young(stat, before):
             yield name
     current = refs.highest_epoch(store)
-    for name in store.list(lease_prefix()):
+    for name, stat in store.stats(lease_prefix()).items():
         epoch = name.removeprefix(lease_prefix())[:20]
-        if epoch.isdecimal() and int(epoch) < current and not _young(store.stat(name), before):
+        if epoch.isdecimal() and int(epoch) < current and not _young(stat, before):
             yield name
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from indexmill.errors import SnapshotNotFound
+from indexmill.errors import SnapshotNotFound, StoreNotWritable
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import Bucket
 from indexmill.store.bucket_files import BucketFiles
@@ -124,6 +126,21 @@ class ObjectStore:
         """The size and modification time of a record or blob, by the service's clock; None if it is not there."""
         found = self._bucket.stat(check_name(name))
         return None if found is None else Stat(found.bytes, found.modified)
+
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        """The sizes and modification times of the names that begin with a prefix, sorted, by one listing."""
+        return {entry.name: Stat(entry.bytes, entry.modified) for entry in self._bucket.entries(prefix)}
+
+    def now(self) -> float:
+        """The time of the service: that of an object made now. The time of this machine where none may be made."""
+        name = f"{TEMPORARY}/clock-{secrets.token_hex(8)}"
+        try:
+            self._bucket.put(name, b"")
+            found = self._bucket.stat(name)
+            self._bucket.delete(name)
+        except StoreNotWritable:
+            return time.time()
+        return time.time() if found is None else found.modified
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""

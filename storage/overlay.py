@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -139,6 +140,14 @@ class OverlayStore:
             status = path.stat()
             return Stat(status.st_size, status.st_mtime)
         return self.below.stat(name) if self.below is not None and not self._deleted(name).exists() else None
+
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        """The sizes and modification times of the names that begin with a prefix, sorted."""
+        return {name: found for name in self.list(prefix) if (found := self.stat(name)) is not None}
+
+    def now(self) -> float:
+        """The time of this machine."""
+        return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record above, in the place of the one that is there."""

@@ -78,6 +78,14 @@ class Store(Protocol):
         """The size and modification time of a record or blob; None if it is not there."""
         ...
 
+    def stats(self, prefix: str) -> Mapping[str, Stat]:
+        """The sizes and modification times of the names that begin with a prefix, sorted, as a listing has them."""
+        ...
+
+    def now(self) -> float:
+        """The time of the clock by which modification times are set, in seconds since the epoch."""
+        ...
+
     def delete(self, name: str) -> None:
         """Remove a record, or a blob by its path; nothing happens if there is none."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator
 
 import click
@@ -12,6 +11,7 @@ from flows.command.shared import print_result, store_of
 from flows.operation import operation
 from indexmill.command.options import Duration, Options, common
 from storage import gc, lease
+from storage.clock import clock_of
 from storage.gc import Collected
 
 __all__ = ["command"]
@@ -64,13 +64,14 @@ def command(
     """
     store = store_of(options)
     wait = 0.0 if now else lease.STALE
+    clock = clock_of(store)
     policy = gc.Policy(last=keep_last, within=keep_within, grace=grace, wait=wait, records=records)
     if dry_run:
-        done = gc.Collected.of(gc.survey(store, policy, clock=time.time))
+        done = gc.Collected.of(gc.survey(store, policy, clock=clock))
     else:
         with operation(store, "gc", details=dataclasses.asdict(policy)) as run:
-            found = gc.survey(store, policy, clock=time.time)
-            done = gc.collect(store, run.lease, found, policy, clock=time.time)
+            found = gc.survey(store, policy, clock=clock)
+            done = gc.collect(store, run.lease, found, policy, clock=clock)
             run.done = True
             counts = dataclasses.asdict(done).items()
             run.report = {"gc": {name: value for name, value in counts if not isinstance(value, tuple)}}

@@ -1,0 +1,144 @@
+"""Requests, bytes and seconds of a store in object storage, beside the same store in a folder.
+
+    python -m benchmarks.object_store CORPUS.jsonl [--change 30] [--docs N]
+    python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for every day
+
+Without AWS_ENDPOINT_URL in the environment, moto's server on this machine is the service; otherwise the bucket of
+`--bucket` at that endpoint is used. For each store: a first build, a night in which `--change` documents are edited,
+and a night without a change, each with the real command; then opening and a first question with an empty cache, and
+again with a full one, each in a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import argument_parser, describe_machine, run_command
+from tests.storage.services import bucket_of, s3_service
+
+REQUESTS = 1_000
+"""The most requests of a night of 30 documents of 6,119."""
+
+_OPEN = """
+import json, sys, time
+import indexmill
+began = time.perf_counter()
+with indexmill.open(sys.argv[1]) as snapshot:
+    opened = time.perf_counter() - began
+    began = time.perf_counter()
+    hits = snapshot.retrieve(sys.argv[3], method=sys.argv[2], k=5)
+    print(json.dumps({"open": opened, "first": time.perf_counter() - began, "hits": len(hits)}))
+"""
+
+
+def edited(source: Path, target: Path, count: int) -> None:
+    """The corpus with another sentence at the end of some documents, evenly spread."""
+    lines = source.read_text(encoding="utf-8").splitlines()
+    step = max(len(lines) // count, 1)
+    for number in range(0, min(count * step, len(lines)), step):
+        row = json.loads(lines[number])
+        row["text"] += " It was later bought by Orla Fenwick."
+        lines[number] = json.dumps(row, ensure_ascii=False)
+    target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def build(store: str, corpus: Path) -> dict[str, Any]:
+    """Build with the real command; its outcome, with the requests of the run."""
+    began = time.perf_counter()
+    outcome = run_command("build", "--store", store, "--corpus", corpus)
+    seconds = time.perf_counter() - began
+    run = run_command("runs", outcome["run"], "--store", store)
+    return {**outcome, "wall": seconds, "requests": run.get("requests", {})}
+
+
+def opened(store: str, method: str, question: str, cache: Path) -> dict[str, Any]:
+    """Open a store and ask in a new process; its seconds, and the bytes that the cache gained."""
+    before = _size(cache)
+    command = [sys.executable, "-c", _OPEN, store, method, question]
+    environment = {**os.environ, "INDEXMILL_CACHE": str(cache)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return {**json.loads(done.stdout), "fetched": _size(cache) - before}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@contextlib.contextmanager
+def bucket(name: str | None) -> Iterator[str]:
+    """The URL of the bucket to use."""
+    if name is not None:
+        yield name
+        return
+    with s3_service() as endpoint:
+        yield bucket_of(endpoint)
+
+
+def main() -> int:
+    """Print the tables; 1 if a night sends too many requests or a manifest differs from the folder's."""
+    parser = argument_parser(__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--change", type=int, default=30, help="documents edited in the night")
+    parser.add_argument("--docs", type=int, help="use only the first N documents")
+    parser.add_argument("--bucket", help="the URL to use; a bucket of moto's server by default")
+    parser.add_argument("--question", default="Who is the mother of the director of the film Polish-Russian War?")
+    arguments = parser.parse_args()
+    print(describe_machine())
+    failed = False
+    with tempfile.TemporaryDirectory() as temporary, bucket(arguments.bucket) as url:
+        folder = Path(temporary)
+        os.environ["INDEXMILL_CACHE"] = str(folder / "cache")
+        lines = arguments.corpus.read_text(encoding="utf-8").splitlines(keepends=True)[: arguments.docs]
+        (folder / "0.jsonl").write_text("".join(lines), encoding="utf-8")
+        edited(folder / "0.jsonl", folder / "1.jsonl", arguments.change)
+        states = [("first build", "0.jsonl"), (f"night of {arguments.change}", "1.jsonl"), ("no change", "1.jsonl")]
+        print(f"\n{len(lines):,} documents\n")
+        print("| run | store | s | parts made, reused | reads | writes | lists | deletes | MB read | MB written |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+        for name, corpus in states:
+            manifests = set()
+            for kind, store in (("folder", str(folder / "store")), ("bucket", f"{url}/index")):
+                done = build(store, folder / corpus)
+                manifests.add(done["manifest"])
+                sent = done["requests"]
+                cells = [sent.get(kind, 0) for kind in ("reads", "writes", "lists", "deletes")]
+                moved = [f"{sent.get(kind, 0) / 1e6:.1f}" for kind in ("bytes_read", "bytes_written")]
+                parts = f"{done['parts_made']}, {done['parts_reused']}"
+                print(
+                    "|",
+                    " | ".join(map(str, [name, kind, f"{done['wall']:.1f}", parts, *cells, *moved])),
+                    "|",
+                    flush=True,
+                )
+                failed |= name.startswith("night") and sum(cells) > REQUESTS
+            failed |= len(manifests) > 1
+        print("\n| method | store | cache | open, ms | first answer, s | MB fetched |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for method in ("bm25", "dense", "tri_graph", "zoom_graph", "lsh_tree", "fused"):
+            for kind, store, state in (
+                ("folder", str(folder / "store"), ""),
+                ("bucket", f"{url}/index", "cold"),
+                ("bucket", f"{url}/index", "warm"),
+            ):
+                cache = folder / "reader"
+                if state == "cold":
+                    shutil.rmtree(cache, ignore_errors=True)
+                cache.mkdir(exist_ok=True)
+                found = opened(store, method, arguments.question, cache)
+                cells = [f"{found['open'] * 1e3:.0f}", f"{found['first']:.2f}", f"{found['fetched'] / 1e6:.1f}"]
+                print("|", " | ".join([method, kind, state, *cells]), "|", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
