@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -18,15 +19,15 @@ import pyarrow as pa
 from indexmill.errors import LeaseLost
 from indexmill.store.manifest import Corpus, Manifest, Ref
 from indexmill.store.reader import StoreReader
-from storage import faults, lineage, receipts
+from storage import faults, gc, lineage, receipts
 from storage.arrays import put_pack
-from storage.folder import init_folder, open_folder
 from storage.lease import acquire
 from storage.lineage import Lineage, LineageEntry
 from storage.processes import this_process
 from storage.publish import describe, publish
 from storage.receipts import Receipt
 from storage.refs import commit, newest
+from storage.stores import init_store, open_store
 from storage.tables import put_table
 
 CREATED = "2026-01-31T02:00:00Z"
@@ -51,9 +52,15 @@ def run_all(calls: list[tuple[Any, ...]]) -> list[int]:
     return [-1000 if code is None else code for code in codes]
 
 
-def build(root: Path, version: int = 1) -> Ref:
+def in_environment(variables: dict[str, str], function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function with some variables in the environment: the children's is that of their clean server."""
+    os.environ.update(variables)
+    function(*arguments)
+
+
+def build(root: Path | str, version: int = 1) -> Ref:
     """A whole run in small: init, lease, blobs, receipts, publish. Its manifest depends on the version alone."""
-    store = init_folder(root)
+    store = init_store(root)
     latest = newest(store)
     run_id = f"run-{this_process().pid}-{this_process().started}-{version}"
     with acquire(store, run_id) as lease:
@@ -84,14 +91,14 @@ def build(root: Path, version: int = 1) -> Ref:
         return publish(store, lease, manifest, latest.version if latest else None, created=CREATED)
 
 
-def build_with_fault(root: Path, at: int, mode: str) -> None:
+def build_with_fault(root: Path | str, at: int, mode: str) -> None:
     faults.arm(at, mode)
     build(root)
 
 
 def create_many(root: Path, names: list[str], word: str, barrier: Barrier, won: Path) -> None:
     """Create every name with a long record made of one word; writes down which creates succeeded."""
-    store = open_folder(root)
+    store = open_store(root)
     barrier.wait(30)
     for name in names:
         if store.create(name, (word * 100_000).encode()):
@@ -101,7 +108,7 @@ def create_many(root: Path, names: list[str], word: str, barrier: Barrier, won: 
 
 def watch(root: Path, names: list[str], barrier: Barrier) -> None:
     """Read names while they are created; exits with 1 if a reader ever sees a part of a record."""
-    store = open_folder(root)
+    store = open_store(root)
     barrier.wait(30)
     left = set(names)
     while left:
@@ -113,7 +120,7 @@ def watch(root: Path, names: list[str], barrier: Barrier) -> None:
 
 
 def put_many(root: Path, barrier: Barrier) -> None:
-    store = open_folder(root)
+    store = open_store(root)
     barrier.wait(30)
     for number in range(30):
         store.open_local(store.put_blob(f"blob {number}".encode() * 1000))
@@ -121,7 +128,7 @@ def put_many(root: Path, barrier: Barrier) -> None:
 
 def commit_one(root: Path, manifest: str, run_id: str, barrier: Barrier) -> None:
     """Exits with 0 if this run published version 1, with 5 if another did."""
-    store = open_folder(root)
+    store = open_store(root)
     barrier.wait(30)
     try:
         ref = commit(store, manifest, None, 1, run_id, CREATED, {}, "")
@@ -130,12 +137,14 @@ def commit_one(root: Path, manifest: str, run_id: str, barrier: Barrier) -> None
     os._exit(0 if ref.run_id == run_id else 1)
 
 
-def commit_in_turn(root: Path, worker: int, each: int, barrier: Barrier, leased: bool) -> None:
+def commit_in_turn(
+    root: Path | str, worker: int, each: int, barrier: Barrier, leased: bool, told: Path | None = None
+) -> None:
     """Commit some manifests of one's own, each planned from the head again until it is in; writes down the losses.
 
-    leased: under the lease, else by the refs alone.
+    leased: under the lease, else by the refs alone. told: the folder for the losses, by default that of the store.
     """
-    store = open_folder(root)
+    store = open_store(root)
     manifests = [store.put_blob(f"{worker} {number}".encode()) for number in range(each)]
     lost = 0
     barrier.wait(30)
@@ -153,12 +162,13 @@ def commit_in_turn(root: Path, worker: int, each: int, barrier: Barrier, leased:
                 time.sleep(0.002)
             else:
                 break
-    (root.parent / f"lost-{worker}").write_text(str(lost))
+    folder = Path(root).parent if told is None else told
+    (folder / f"lost-{worker}").write_text(str(lost))
 
 
 def sleep_before_the_ref(root: Path, manifest: str, barrier: Barrier) -> None:
     """Take the lease, and fall asleep as the ref is about to be created; exits with 5 if that was too late."""
-    store = open_folder(root)
+    store = open_store(root)
     lease = acquire(store, "stale")
 
     def sleep(name: str) -> None:
@@ -175,9 +185,42 @@ def sleep_before_the_ref(root: Path, manifest: str, barrier: Barrier) -> None:
     os._exit(0)
 
 
+def stop_before_the_ref(root: str, manifest: str, told: Path) -> None:
+    """Take the lease, and stop this process (SIGSTOP) as the ref is about to be created; exits with 5 if too late."""
+    store = open_store(root)
+    lease = acquire(store, "stale")
+
+    def stop(name: str) -> None:
+        if name.startswith("create refs/"):
+            faults.install(None)
+            told.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    faults.install(stop)
+    try:
+        commit(store, manifest, None, lease.epoch, "stale", CREATED, {}, "")
+    except LeaseLost:
+        os._exit(5)
+    os._exit(0)
+
+
+def collect_with_fault(root: str, at: int) -> None:
+    """Collect all but the newest version at once, and die at a boundary."""
+    faults.arm(at, "kill")
+    collect(root)
+
+
+def collect(root: str) -> None:
+    """Collect all but the newest version at once."""
+    store = open_store(root)
+    policy = gc.Policy(last=1, grace=-1_000.0, wait=0.0)
+    with acquire(store, f"gc-{this_process().pid}-{this_process().started}") as lease:
+        gc.collect(store, lease, gc.survey(store, policy, clock=time.time), policy, clock=time.time)
+
+
 def hold(root: Path, run_id: str, barrier: Barrier, seconds: float) -> None:
     """Take the lease and keep it until killed; exits with 5 if another has it."""
-    store = open_folder(root)
+    store = open_store(root)
     barrier.wait(30)
     try:
         lease = acquire(store, run_id, duration=seconds)
@@ -189,7 +232,7 @@ def hold(root: Path, run_id: str, barrier: Barrier, seconds: float) -> None:
 
 
 def take_and_die(root: Path, run_id: str) -> None:
-    acquire(open_folder(root), run_id)
+    acquire(open_store(root), run_id)
     os.kill(os.getpid(), 9)
 
 
@@ -214,6 +257,6 @@ def write_as_nobody(root: Path) -> None:
         os.setgid(65534)
         os.setuid(65534)
     try:
-        open_folder(root).create("work/split/ab.json", b"{}")
+        open_store(root).create("work/split/ab.json", b"{}")
     except StoreNotWritable as error:
         os._exit(error.exit_code if str(root) in str(error) else 1)

@@ -1,0 +1,152 @@
+"""Processes that race, die, stop and collect on an object store, behind a network that loses answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from indexmill.errors import SnapshotNotFound
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import blob_path
+from indexmill.store.reader import StoreReader
+from indexmill.store.verify import verify
+from storage import faults, gc
+from storage.lease import acquire
+from storage.refs import commit
+from storage.stores import init_store, open_store
+from tests.storage import children
+from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
+
+
+@dataclass(frozen=True)
+class Network:
+    """A service, reached directly here, and by children through a proxy that answers badly."""
+
+    service: str
+    environment: dict[str, str]
+
+    def run(self, function: object, *arguments: object) -> int:
+        return self.run_all([(function, *arguments)])[0]
+
+    def run_all(self, calls: list[tuple[object, ...]]) -> list[int]:
+        return children.run_all([(children.in_environment, self.environment, *call) for call in calls])
+
+    def store(self) -> str:
+        """The URL of a new store."""
+        return init_store(f"{bucket_of(self.service)}/index").url
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    cache = str(tmp_path_factory.mktemp("cache"))
+    with s3_service() as service, FaultProxy(service, FAULTS) as proxy, patch.dict(os.environ, INDEXMILL_CACHE=cache):
+        with s3_environment(proxy.url):
+            environment = {name: os.environ[name] for name in os.environ if name.startswith(("AWS_", "INDEXMILL_"))}
+        yield Network(service, environment)
+
+
+def check_contiguous(url: str, workers: int, each: int) -> None:
+    """Every manifest of every worker is that of one version, and the versions are 1, 2, 3, ..."""
+    refs = StoreReader(url).history()
+    assert [ref.version for ref in refs] == list(range(1, workers * each + 1))
+    assert [ref.parent for ref in refs] == [None, *range(1, workers * each)]
+    made = sorted(digest_of(f"{worker} {number}".encode()) for worker in range(workers) for number in range(each))
+    assert sorted(ref.manifest for ref in refs) == made
+
+
+@pytest.mark.parametrize(("workers", "each"), [(4, 3), pytest.param(8, 25, marks=pytest.mark.slow)])
+def test_processes_that_plan_again_from_the_head_lose_and_double_nothing(
+    network: Network, tmp_path: Path, workers: int, each: int
+) -> None:
+    url = network.store()
+    barrier = children.context.Barrier(workers)
+    calls = [(children.commit_in_turn, url, worker, each, barrier, False, tmp_path) for worker in range(workers)]
+    assert network.run_all(calls) == [0] * workers
+    check_contiguous(url, workers, each)
+    assert sum(int(path.read_text()) for path in tmp_path.glob("lost-*")) > 0  # they did meet
+
+
+def newest(url: str, digests: dict[int, str]) -> int:
+    """The newest version, 0 for none; each is whole, and the one that is expected."""
+    reader = StoreReader(url)
+    try:
+        version = reader.newest().version
+    except SnapshotNotFound:
+        return 0
+    assert reader.ref(version).manifest == digests[version]
+    checked = verify(reader, version)
+    assert checked.ok, checked.problems
+    return version
+
+
+def sampled(total: int, count: int) -> list[int]:
+    return sorted({total * part // count + 1 for part in range(count)} | {total})
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_a_run_killed_at_a_boundary_is_whole_or_absent_and_the_next_one_ends_it(network: Network, count: int) -> None:
+    faults.arm(0)
+    digest = children.build(network.store()).manifest
+    total = faults.crossings()
+    seen = set()
+    for at in sampled(total, min(count, total)):
+        url = network.store()
+        assert network.run(children.build_with_fault, url, at, "kill") == -signal.SIGKILL
+        version = newest(url, {1: digest})
+        seen.add(version)
+        if not version:
+            assert children.build(url).manifest == digest
+        assert newest(url, {1: digest}) == 1
+        assert len(open_store(url).list("work/")) == 1
+    assert seen == {0, 1}
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_a_collection_killed_at_a_boundary_harms_nothing_and_the_next_one_ends_it(network: Network, count: int) -> None:
+    def grown() -> tuple[str, dict[int, str]]:
+        url = network.store()
+        return url, {version: children.build(url, version).manifest for version in (1, 2, 3)}
+
+    url, digests = grown()
+    faults.arm(0)
+    children.collect(url)
+    total = faults.crossings()
+    for at in sampled(total, min(count, total)):
+        url, digests = grown()
+        assert network.run(children.collect_with_fault, url, at) == -signal.SIGKILL
+        assert newest(url, digests) == 3
+        children.collect(url)
+        assert newest(url, digests) == 3
+        store = open_store(url)
+        assert set(store.list("blobs/")) == set(map(blob_path, gc.reach(store, digests[3])))
+        with pytest.raises(SnapshotNotFound, match="1"):
+            StoreReader(url).resolve(version=1)
+
+
+def test_a_process_that_was_stopped_past_the_end_of_its_lease_never_publishes(network: Network, tmp_path: Path) -> None:
+    url = network.store()
+    store = open_store(url)
+    manifest = store.put_blob(b"{}")
+    told = tmp_path / "pid"
+    arguments = (network.environment, children.stop_before_the_ref, url, manifest, told)
+    stale = children.context.Process(target=children.in_environment, args=arguments)
+    stale.start()
+    while not told.exists() or not told.read_text():
+        time.sleep(0.02)
+    pid = int(told.read_text())
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.02)
+    later = time.time() + 10_000.0
+    with acquire(store, "next", clock=lambda: later) as lease:
+        ref = commit(store, manifest, None, lease.epoch, "next", children.CREATED, {}, "")
+        os.kill(pid, signal.SIGCONT)
+        stale.join(60)
+    assert stale.exitcode == 5
+    assert StoreReader(url).history() == [ref]
