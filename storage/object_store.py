@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from indexmill.errors import SnapshotNotFound, StoreNotWritable
+from indexmill.forks import Lock
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import Bucket
 from indexmill.store.bucket_files import BucketFiles
@@ -29,6 +30,9 @@ from storage.writing import writing_to_store
 
 __all__ = ["ObjectStore", "init_object_store"]
 
+
+_MANY = 100
+"""The number of blobs that are looked at one by one before all are listed."""
 
 _checked: set[str] = set()
 """The URLs that this process has found to be stores."""
@@ -58,6 +62,9 @@ class ObjectStore:
         if self.url not in _checked:  # a worker opens its store for each part
             self._files.check()
             _checked.add(self.url)
+        self._lock = Lock()
+        self._looked = 0
+        self._listed: dict[str, int] = {}  # the blobs that were there when many were asked for
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
         return ObjectStore, (self.url,)
@@ -92,7 +99,17 @@ class ObjectStore:
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is not there."""
+        """The length of a blob, or None if it is not there.
+
+        Who asks for many is answered from one listing: only the holder of the lease removes blobs.
+        """
+        with self._lock:
+            self._looked += 1
+            if self._looked == _MANY:
+                self._listed = {name: stat.bytes for name, stat in self.stats("blobs/").items()}
+            size = self._listed.get(blob_path(digest))
+        if size is not None:
+            return size
         found = self._bucket.stat(blob_path(digest))
         return None if found is None else found.bytes
 
@@ -151,6 +168,8 @@ class ObjectStore:
     def delete(self, name: str) -> None:
         """Remove a record, or a blob by its path; nothing happens if there is none."""
         check_name(name)
+        with self._lock:
+            self._listed.pop(name, None)
         fault_point("delete")
         self._bucket.delete(name)
         fault_point("deleted")

@@ -1,0 +1,83 @@
+"""What only a store in an object store does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from indexmill.errors import CorruptBlob, SnapshotNotFound
+from indexmill.store.layout import blob_path
+from storage.object_store import ObjectStore, init_object_store
+from storage.stores import open_store
+from tests.storage.services import bucket_of, s3_service
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with s3_service() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def store(service: str, tmp_path: Path) -> Iterator[ObjectStore]:
+    with patch.dict(os.environ, {"INDEXMILL_CACHE": str(tmp_path / "cache")}):
+        yield init_object_store(f"{bucket_of(service)}/index")
+
+
+def test_who_asks_for_many_blobs_is_answered_from_one_listing(store: ObjectStore) -> None:
+    digests = [store.put_blob(f"blob {number}".encode()) for number in range(150)]
+    before = dict(store.requests())
+    assert {store.blob_size(digest) for digest in digests} == {6, 7, 8}
+    sent = {kind: number - before[kind] for kind, number in store.requests().items()}
+    assert (sent["reads"], sent["lists"]) == (99, 1)
+    store.delete(blob_path(digests[0]))
+    assert store.blob_size(digests[0]) is None
+    late = store.put_blob(b"after the listing")
+    assert store.blob_size(late) == 17
+
+
+def test_a_blob_is_read_once_and_again_if_the_cache_has_lost_or_damaged_it(store: ObjectStore) -> None:
+    digest, before = store.put_blob(b"data"), store.requests()["bytes_read"]
+    paths = {store.open_local(digest), open_store(store.url).open_local(digest)}
+    assert store.requests()["bytes_read"] == before + 4
+    (path,) = paths
+    path.chmod(0o644)
+    path.write_bytes(b"dada")
+    assert store.open_local(digest).read_bytes() == b"data"
+    path.unlink()
+    assert store.get_blob(digest) == b"data"
+    assert store.requests()["bytes_read"] == before + 12
+
+
+def test_damage_in_the_bucket_is_found_and_mended_by_the_next_put(store: ObjectStore) -> None:
+    digest = store.put_blob(b"data")
+    store.replace(blob_path(digest), b"dada")
+    with pytest.raises(CorruptBlob, match=f"{store.url}/{blob_path(digest)} is damaged"):
+        store.open_local(digest)
+    store.put_blob(b"data")
+    assert store.open_local(digest).read_bytes() == b"data"
+
+
+def test_a_file_of_the_scratch_folder_is_not_fetched_again(store: ObjectStore) -> None:
+    path = store.scratch("run") / "vectors"
+    path.write_bytes(b"1" * 1000)
+    digest, before = store.put_blob(path), store.requests()["bytes_read"]
+    store.drop_scratch("run")
+    assert store.open_local(digest).read_bytes() == b"1" * 1000
+    assert store.requests()["bytes_read"] == before
+
+
+def test_scratch_folders_of_earlier_runs_of_this_store_are_swept(store: ObjectStore, service: str) -> None:
+    other = init_object_store(bucket_of(service))
+    folders = [store.scratch("old"), store.scratch("new"), other.scratch("old")]
+    assert store.sweep(0.0, keep="new") == 1
+    assert [folder.exists() for folder in folders] == [False, True, True]
+
+
+def test_a_prefix_without_a_store_is_none(service: str) -> None:
+    with pytest.raises(SnapshotNotFound, match=r"there is no index in s3://bucket-\S+/none"):
+        open_store(f"{bucket_of(service)}/none")
