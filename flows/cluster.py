@@ -22,9 +22,9 @@ from distributed.security import Security
 
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
+from flows.worker_check import WorkerCheck, describe_worker, misfit
 from indexmill.errors import BadInput, IndexmillError
 from schemas.config import LlmSettings
-from storage.stores import open_store
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.process_environment import secret_variables, worker_environment
 
@@ -88,8 +88,7 @@ def open_cluster(
         client = Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
         raise BadInput(f"--dask {address}: no scheduler answers there: {error}") from error
-    with _closing(client):
-        _check_workers(client, store)
+    with _closing(client), _fit_workers(client, store):
         yield client
 
 
@@ -207,11 +206,27 @@ def _check_security(address: str) -> None:
         )
 
 
-def _check_workers(client: Client, store: Path | str) -> None:
-    """Raise BadInput unless every worker sees this store and runs this code on these libraries."""
-    here = (True, code_digest(), environment_fingerprint())
+@contextmanager
+def _fit_workers(client: Client, store: Path | str) -> Iterator[None]:
+    """Raise BadInput unless every worker sees this store and runs this code on these libraries.
+
+    During the block a worker that joins and does not is closed.
+    """
+    place = str(store.resolve()) if isinstance(store, Path) else store
+    expected = (True, code_digest(), environment_fingerprint())
+    _check_workers(client, place, expected)
+    check = WorkerCheck(client.id, place, expected)
+    client.register_plugin(check)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the scheduler is gone
+            client.unregister_worker_plugin(check.name)
+
+
+def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]]) -> None:
     described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    ask = functools.partial(client.run, _describe_worker, str(store.resolve()) if isinstance(store, Path) else store)
+    ask = functools.partial(client.run, describe_worker, store)
     _run_in_thread("check-workers", ask, described)  # an answer may never come
     try:
         answers = described.result(_ANSWER)
@@ -223,17 +238,6 @@ def _check_workers(client: Client, store: Path | str) -> None:
     if not answers:
         raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
     for worker, answer in sorted(answers.items()):
-        for what, found, expected in zip(("sees the store", "code", "environment"), answer, here, strict=True):
-            if found != expected:
-                raise BadInput(
-                    f"worker {worker} is not fit for this run: {what}: found {found!r}, expected {expected!r}"
-                )
-
-
-def _describe_worker(store: str) -> tuple[bool, str, dict[str, str]]:
-    sees = True
-    try:
-        open_store(store)
-    except (IndexmillError, OSError):
-        sees = False
-    return sees, code_digest(), environment_fingerprint()
+        problem = misfit(answer, expected)
+        if problem:
+            raise BadInput(f"worker {worker} is not fit for this run: {problem}")

@@ -50,7 +50,7 @@ _PAGE = 1000
 """Names in one page of a listing, by which services bill."""
 _MARK = "writer"
 """The metadata of an object that tells which call created it."""
-_QUERY = re.compile(r"\?\S+")
+_QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 
 _clients: dict[str, Any] = {}
 _clients_lock = Lock()
@@ -153,7 +153,7 @@ class Bucket:
         def attempt() -> Entry:
             found = self._client().head(name)
             self._count(reads=1)
-            return Entry(name, found["size"], found["last_modified"].timestamp())
+            return _entry(name, found)
 
         try:
             return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
@@ -168,7 +168,7 @@ class Bucket:
 
         def attempt() -> list[Entry]:
             found = [
-                Entry(one["path"], one["size"], one["last_modified"].timestamp())
+                _entry(one["path"], one)
                 for page in self._client().list(f"{folder}/" if folder else None, chunk_size=_PAGE)
                 for one in page
             ]
@@ -258,7 +258,9 @@ class Bucket:
         except ImportError as error:
             raise not_installed(f"a store in {SCHEMES[urlsplit(self.url).scheme]}", "obstore", error) from error
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((GenericError, _Again)),
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, (GenericError, _Again)) and _may_pass(error)
+            ),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=_SLOWEST),
             stop=tenacity.stop_after_delay(_PATIENCE if self.url in _answered else _FIRST_PATIENCE),
             reraise=True,
@@ -299,8 +301,18 @@ class Bucket:
         return client
 
 
+def _may_pass(error: Exception) -> bool:
+    """False if the service says that there is no such bucket."""
+    return "NoSuchBucket" not in str(error) and "ContainerNotFound" not in str(error)
+
+
 class _Again(Exception):
     """The request may succeed if it is repeated."""
+
+
+def _entry(name: str, found: Any) -> Entry:
+    """An entry with whole seconds: listings have finer times than single answers on some services."""
+    return Entry(name, found["size"], float(int(found["last_modified"].timestamp())))
 
 
 def _open(url: str) -> Any:
@@ -329,4 +341,4 @@ def _plain_http_is_allowed() -> bool:
 
 def _message(error: Exception) -> str:
     """The first paragraph of a library's message, without the queries of URLs, which may hold signatures."""
-    return _QUERY.sub("", str(error).partition("\n\n")[0]).strip()
+    return " ".join(_QUERY.sub(r"\1", str(error).partition("\n\n")[0]).split())

@@ -7,8 +7,8 @@ import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -21,52 +21,95 @@ from indexmill.store.layout import blob_path
 from storage.overlay import OverlayStore
 from storage.protocol import Store
 from storage.stores import init_store, open_store
+from tests.storage.ceph import CephService, ceph_service, missing
+from tests.storage.node_services import azure_environment, azurite, container_of
 from tests.storage.quick import quick_folder
 from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
 
-STORES: dict[str, Callable[[Path, Endpoints], Store]] = {
-    "folder": lambda root, _: init_store(root / "store"),
-    "overlay": lambda root, _: OverlayStore(root / "above?%", init_store(root / "store")),
-    "overlay over nothing": lambda root, _: OverlayStore(root / "above?%", None),
-    "s3": lambda _, endpoints: init_store(f"{bucket_of(endpoints.service)}/some/prefix"),
-    "s3 through a bad network": lambda _, endpoints: through(endpoints),
-    "overlay over s3": lambda root, endpoints: OverlayStore(root / "above?%", init_store(bucket_of(endpoints.service))),
+STORES: dict[str, tuple[str | None, Callable[[Path, Any], Store]]] = {
+    "folder": (None, lambda root, _: init_store(root / "store")),
+    "overlay": (None, lambda root, _: OverlayStore(root / "above?%", init_store(root / "store"))),
+    "overlay over nothing": (None, lambda root, _: OverlayStore(root / "above?%", None)),
+    "s3": ("s3", lambda _, service: init_store(f"{bucket_of(service)}/some/prefix")),
+    "s3 through a bad network": ("s3_proxy", lambda _, proxy: through_proxy(proxy)),
+    "overlay over s3": ("s3", lambda root, service: OverlayStore(root / "above?%", init_store(bucket_of(service)))),
+    "ceph": ("ceph", lambda _, service: in_ceph(service)),
+    "azure": ("azure", lambda _, service: init_store(f"{container_of(service)}/some/prefix")),
+    "azure through a bad network": ("azure_proxy", lambda _, proxy: through_azure_proxy(proxy)),
 }
-
-
-@dataclass(frozen=True)
-class Endpoints:
-    """An S3 service, and a proxy before it that answers badly."""
-
-    service: str
-    proxy: str
+"""The fixture of the service that each kind of store needs, and what makes a store of it in a folder."""
+KINDS = [pytest.param(kind, marks=pytest.mark.slow) if kind.startswith(("ceph", "azure")) else kind for kind in STORES]
 
 
 @pytest.fixture(scope="module")
-def endpoints() -> Iterator[Endpoints]:
-    with s3_service() as service, FaultProxy(service, FAULTS) as proxy:
-        yield Endpoints(service, proxy.url)
+def s3() -> Iterator[str]:
+    with s3_service() as service:
+        yield service
 
 
-def through(endpoints: Endpoints) -> Store:
-    """A store behind the proxy."""
-    url = bucket_of(endpoints.service)
-    with s3_environment(endpoints.proxy):
+@pytest.fixture(scope="module")
+def s3_proxy(s3: str) -> Iterator[tuple[str, str]]:
+    with FaultProxy(s3, FAULTS) as proxy:
+        yield s3, proxy.url
+
+
+@pytest.fixture(scope="module")
+def ceph() -> Iterator[CephService]:
+    if absent := missing():
+        pytest.skip(absent)
+    with quick_folder() as folder, ceph_service(folder) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def azure_proxy(azure: str) -> Iterator[tuple[str, str]]:
+    with FaultProxy(azure, FAULTS) as proxy:
+        yield azure, proxy.url
+
+
+def through_proxy(endpoints: tuple[str, str]) -> Store:
+    """A store in S3 behind a proxy. endpoints: of the service and the proxy."""
+    service, proxy = endpoints
+    url = bucket_of(service)
+    with s3_environment(proxy):
         return init_store(url)
 
 
+def through_azure_proxy(endpoints: tuple[str, str]) -> Store:
+    """A store in Azure behind a proxy. endpoints: of the service and the proxy."""
+    service, proxy = endpoints
+    url = container_of(service)
+    with azure_environment(proxy):
+        return init_store(url)
+
+
+def in_ceph(service: CephService) -> Store:
+    """A store in Ceph."""
+    with s3_environment(service.endpoint, service.access_key, service.secret_key):
+        return init_store(f"{service.bucket()}/some/prefix")
+
+
 @contextmanager
-def folders() -> Iterator[Path]:
-    """A folder for stores, with the cache of object stores."""
+def new_store(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty store in a folder of its own, which holds the cache of object stores, too."""
+    fixture, make = STORES[kind]
+    # A service starts before the environment is changed for one test, since it changes that for the module.
+    service = request.getfixturevalue(fixture) if fixture else None
     with quick_folder() as folder, patch.dict(os.environ, {"INDEXMILL_CACHE": str(folder / "cache")}):
         (folder / "above?%").mkdir()
-        yield folder
+        yield make(folder, service)
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, endpoints: Endpoints) -> Iterator[Store]:
-    with folders() as folder:
-        yield STORES[request.param](folder, endpoints)
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with new_store(request.param, request) as store:
+        yield store
 
 
 def test_a_store_travels_to_another_process_by_its_url(store: Store) -> None:
@@ -152,15 +195,14 @@ def test_a_name_stays_inside_the_store(store: Store, name: str) -> None:
             call()
 
 
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=12)
 @given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
 def test_a_store_behaves_like_a_dictionary_of_first_writers(
-    endpoints: Endpoints, kind: str, operations: list[tuple[str, int, bytes]]
+    request: pytest.FixtureRequest, kind: str, operations: list[tuple[str, int, bytes]]
 ) -> None:
     expected: dict[str, bytes] = {}
-    with folders() as folder:
-        store = STORES[kind](folder, endpoints)
+    with new_store(kind, request) as store:
         for operation, number, data in operations:
             name = f"work/stage/{number}.json"
             if operation == "create":

@@ -138,12 +138,12 @@ def s3_service() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def s3_environment(endpoint: str) -> Iterator[None]:
+def s3_environment(endpoint: str, access_key: str = "tester", secret_key: str = "anything") -> Iterator[None]:  # noqa: S107
     """Let S3 be found at an endpoint."""
     found = {
         "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "tester",
-        "AWS_SECRET_ACCESS_KEY": "not a secret",
+        "AWS_ACCESS_KEY_ID": access_key,
+        "AWS_SECRET_ACCESS_KEY": secret_key,
         "AWS_REGION": "us-east-1",
     }
     with patch.dict(os.environ, found):

@@ -16,7 +16,7 @@ from indexmill.models.llm import Request
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.store.layout import ledger_name, refusal_name
 from storage import faults, ledger, refusals
-from storage.folder import FolderStore
+from storage.folder import FolderStore, init_folder
 from storage.ledger import LedgerEntry, key_of
 from storage.refusals import RefusedPrompt
 from tests.storage import children
@@ -142,14 +142,14 @@ def record_with_fault(root: Path, at: int, mode: str) -> None:
 
 
 def test_a_killed_writer_leaves_a_whole_record_or_none(quick: Path) -> None:
-    probe = children.init_folder(quick / "probe")
+    probe = init_folder(quick / "probe")
     faults.arm(0)
     ledger.record(probe, entry())
     total = faults.crossings()
     assert total > 5
     left = set()
     cases = [(at, "kill") for at in range(1, total + 1)] + [(1, "torn")]
-    stores = [children.init_folder(quick / f"{at}-{mode}") for at, mode in cases]
+    stores = [init_folder(quick / f"{at}-{mode}") for at, mode in cases]
     ends = children.run_all([(record_with_fault, store.root, *case) for store, case in zip(stores, cases, strict=True)])
     assert set(ends) == {-signal.SIGKILL}
     for store in stores:

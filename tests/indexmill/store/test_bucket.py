@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,3 +148,13 @@ def test_a_bucket_that_is_not_there_is_named(proxy: FaultProxy) -> None:
     for write in (lambda: bucket.put("name", b""), lambda: bucket.create("name", b"")):
         with pytest.raises(StoreNotWritable, match="there is no such bucket"):
             write()
+    began = time.monotonic()
+    with pytest.raises(StoreError, match=r"cannot be listed: .*NoSuchBucket"):
+        bucket.entries("")
+    assert time.monotonic() - began < 10
+
+
+def test_a_message_keeps_the_code_of_the_service_and_drops_signatures() -> None:
+    text = "403: <?xml version='1.0'?><Code>NotYours</Code>\nfor https://host/x?sig=SECRET now\n\nDebug source: x"
+    told = module._message(Exception(text))
+    assert told == "403: <?xml version='1.0'?><Code>NotYours</Code> for https://host/x now"

@@ -1,0 +1,61 @@
+"""Whether a worker of a shared cluster is fit for a run: it sees the store, and runs the same code and libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from distributed import Worker, WorkerPlugin
+
+from indexmill.errors import IndexmillError
+from storage.stores import open_store
+from tasks.core.environment import code_digest, environment_fingerprint
+
+__all__ = ["WorkerCheck", "describe_worker", "misfit"]
+
+Description = tuple[bool, str, dict[str, str]]
+"""Whether a process sees the store, the digest of its code, and its environment fingerprint."""
+
+
+def describe_worker(store: str) -> Description:
+    """The description of this process. store: a path or URL."""
+    sees = True
+    try:
+        open_store(store)
+    except (IndexmillError, OSError):
+        sees = False
+    return sees, code_digest(), environment_fingerprint()
+
+
+def misfit(found: Description, expected: Description) -> str:
+    """The first difference that makes a worker unfit; empty if there is none."""
+    for what, one, other in zip(("sees the store", "code", "environment"), found, expected, strict=True):
+        if one != other:
+            return f"{what}: found {one!r}, expected {other!r}"
+    return ""
+
+
+class WorkerCheck(WorkerPlugin):
+    """Closes a worker that joins a cluster during a run and is not fit for it, before it takes any work.
+
+    A worker whose code cannot even load this class does not start.
+    """
+
+    def __init__(self, run: str, store: str, expected: Description) -> None:
+        self.name = f"indexmill-worker-check-{run}"
+        self._store, self._expected = store, expected
+
+    async def setup(self, worker: Worker) -> None:
+        """Called on every worker, also on one that joins later, before its first task."""
+        problem = misfit(describe_worker(self._store), self._expected)
+        if problem:
+            logging.getLogger("distributed.worker").error(
+                "closed, since it is not fit for a run of indexmill: %s", problem
+            )
+            # It takes no task from now on. Its nanny answers once the start is over, and cannot be waited for here.
+            self._closing = asyncio.create_task(worker.close(reason="unfit for a run of indexmill"))
+            await asyncio.sleep(0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerCheck, (self.name.removeprefix("indexmill-worker-check-"), self._store, self._expected)
