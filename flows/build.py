@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from distributed import Client
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
@@ -23,9 +24,10 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.cancellation import cancelled_by_prefect
-from flows.cluster import open_cluster
+from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
+from flows.remote_cluster import remote_cluster
 from flows.run import OpenRun, Order, Outcome
 from flows.run_page import run_page
 from flows.task_logs import LoggingProgress
@@ -146,19 +148,26 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
     call that needs one.
     """
     settings = order.configuration
-    arguments = order.dask, settings.run.workers, settings.store, settings.llm
-    idle = order.dask is None and not (order.waves or build.parent is None or build.cold or build.expects_work())
+    dask = settings.run.dask
+    idle = dask.address is None and not (order.waves or build.parent is None or build.cold or build.expects_work())
     with contextlib.ExitStack() as stack:
+
+        def client() -> Client:
+            if dask.address is None and dask.cluster is None:
+                cluster = private_cluster(settings.run.workers, settings.store, settings.llm)
+            else:
+                cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
+            return stack.enter_context(cluster)
 
         def started() -> DaskExecutor:
             order.progress.doing("starting workers")
-            return DaskExecutor(stack.enter_context(open_cluster(*arguments)))
+            return DaskExecutor(client(), dask.patience_seconds)
 
         if idle:
             yield lambda: LazyClusterExecutor(started)
         else:
-            client = stack.enter_context(open_cluster(*arguments))
-            yield lambda: DaskExecutor(client)
+            connected = client()
+            yield lambda: DaskExecutor(connected, dask.patience_seconds)
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:

@@ -1,4 +1,4 @@
-"""A Dask cluster for one run: worker processes of its own on this machine, or a cluster that goes on.
+"""A Dask cluster for one run: worker processes of its own on this machine.
 
 One thread per worker process, so that native code has a core to itself.
 """
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
@@ -22,21 +22,17 @@ from distributed.security import Security
 
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
-from flows.worker_check import WorkerCheck, describe_worker, misfit
-from indexmill.errors import BadInput, IndexmillError
 from schemas.config import LlmSettings
-from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.process_environment import secret_variables, worker_environment
 
-__all__ = ["open_cluster"]
+__all__ = ["closing", "in_thread", "private_cluster", "started"]
 
 _T = TypeVar("_T")
 
 _CONNECT = "30s"
-_ANSWER = 60.0
 _CLOSE = 10.0
 _START = 60.0
-"""Seconds for workers to answer, for a client to close, and for a cluster to start that is not wanted any more."""
+"""Seconds for a client to close, and for a cluster to start that is not wanted any more."""
 _LOG_LEVEL = 50
 """The level of Dask's own logs: what counts reaches the run as an exception."""
 _PRELOAD = "flows.dask_preload"
@@ -62,33 +58,27 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+class _Closable(Protocol):
+    def close(self) -> Any: ...
+
+
+_C = TypeVar("_C", bound=_Closable)
+
+
 @contextmanager
-def open_cluster(
-    address: str | None, workers: int | None, store: Path | str, llm: LlmSettings | None = None
-) -> Iterator[Client]:
-    """A client of a running scheduler, or of a private local cluster that ends with the block.
+def private_cluster(workers: int | None, store: Path | str, llm: LlmSettings | None = None) -> Iterator[Client]:
+    """A client of worker processes on this machine, with TLS keys of their own, which end with the block.
 
-    A private cluster uses its own TLS keys; connections to a running one follow Dask's settings.
-    llm: the language model that stages may call; its key is passed to workers of a private cluster.
-
-    Raises BadInput if a worker does not see the store, or runs other code or libraries than this process.
+    workers: how many; None for one for each core. llm: the language model that stages may call; workers are given its
+    key.
     """
-    if address is None:
-        with (
-            scratch_folder() as scratch,
-            _private_settings(scratch),
-            _private_environment(llm, store),
-            _start_cluster(workers or os.cpu_count() or 1, llm, store) as cluster,
-            _closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
-        ):
-            yield client
-        return
-    _check_security(address)
-    try:
-        client = Client(address, timeout=_CONNECT)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"--dask {address}: no scheduler answers there: {error}") from error
-    with _closing(client), _fit_workers(client, store):
+    with (
+        scratch_folder() as scratch,
+        _private_settings(scratch),
+        _private_environment(llm, store),
+        started(functools.partial(_local_cluster, workers or os.cpu_count() or 1, llm, store)) as cluster,
+        closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
+    ):
         yield client
 
 
@@ -131,8 +121,22 @@ def _private_environment(llm: LlmSettings | None, store: Path | str) -> Iterator
             del os.environ[name]
 
 
+def _local_cluster(count: int, llm: LlmSettings | None, store: Path | str) -> LocalCluster:
+    return LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        memory_limit=0,
+        host="127.0.0.1",
+        protocol="tls://",
+        security=Security(),  # as Dask's settings say
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        env=worker_environment(llm, store),
+        silence_logs=_LOG_LEVEL,
+    )
+
+
 @contextmanager
-def _closing(client: Client) -> Iterator[Client]:
+def closing(client: Client) -> Iterator[Client]:
     """A client that is closed at the end in bounded time, even if its scheduler no longer answers."""
     try:
         yield client
@@ -141,29 +145,15 @@ def _closing(client: Client) -> Iterator[Client]:
             client.close(timeout=_CLOSE)
 
 
-def _start_cluster(count: int, llm: LlmSettings | None = None, store: Path | str | None = None) -> LocalCluster:
+def started(make: Callable[[], _C]) -> _C:
     """A cluster that has started.
 
     It starts in a separate thread, which no signal interrupts: a half-started cluster would leave folders behind. If
     this thread is interrupted meanwhile, the cluster is closed once it has started.
     """
-    start: concurrent.futures.Future[LocalCluster] = concurrent.futures.Future()
-
-    def local_cluster() -> LocalCluster:
-        return LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            memory_limit=0,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=Security(),  # as Dask's settings say
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            env=worker_environment(llm, store),
-            silence_logs=_LOG_LEVEL,
-        )
-
+    start: concurrent.futures.Future[_C] = concurrent.futures.Future()
     try:
-        _run_in_thread("start-cluster", local_cluster, start)
+        in_thread("start-cluster", make, start)
         return start.result()
     except KeyboardInterrupt:
         if not start.cancel():  # the start cannot be cancelled
@@ -172,7 +162,7 @@ def _start_cluster(count: int, llm: LlmSettings | None = None, store: Path | str
         raise
 
 
-def _run_in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.Future[_T]) -> None:
+def in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.Future[_T]) -> None:
     """Run a function in a daemon thread and set a future to its result or exception, unless cancelled before."""
 
     def run() -> None:
@@ -184,60 +174,3 @@ def _run_in_thread(name: str, function: Callable[[], _T], future: concurrent.fut
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-
-
-def _check_security(address: str) -> None:
-    """Raise BadInput if Dask's settings do not fit the address of a scheduler."""
-    if dask.config.get("distributed.client.security-loader"):
-        return
-    security = Security()
-    credentials = security.get_tls_config_for_role("client")
-    scheme = address.partition("://")[0] if "://" in address else dask.config.get("distributed.comm.default-scheme")
-    if scheme == "tls" and not (credentials["ca_file"] and credentials["cert"]):
-        raise BadInput(
-            f"--dask {address}: Dask's settings name no certificates for a client: set "
-            "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and "
-            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY to their files"
-        )
-    if scheme in ("tcp", "ws") and security.require_encryption:
-        raise BadInput(
-            f"--dask {address}: Dask's settings want encryption (distributed.comm.require-encryption), and this "
-            "address has none: give the scheduler's tls:// address"
-        )
-
-
-@contextmanager
-def _fit_workers(client: Client, store: Path | str) -> Iterator[None]:
-    """Raise BadInput unless every worker sees this store and runs this code on these libraries.
-
-    During the block a worker that joins and does not is closed.
-    """
-    place = str(store.resolve()) if isinstance(store, Path) else store
-    expected = (True, code_digest(), environment_fingerprint())
-    _check_workers(client, place, expected)
-    check = WorkerCheck(client.id, place, expected)
-    client.register_plugin(check)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):  # the scheduler is gone
-            client.unregister_worker_plugin(check.name)
-
-
-def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]]) -> None:
-    described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    ask = functools.partial(client.run, describe_worker, store)
-    _run_in_thread("check-workers", ask, described)  # an answer may never come
-    try:
-        answers = described.result(_ANSWER)
-    except TimeoutError as error:
-        raise IndexmillError(
-            f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "
-            "the build again"
-        ) from error
-    if not answers:
-        raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
-    for worker, answer in sorted(answers.items()):
-        problem = misfit(answer, expected)
-        if problem:
-            raise BadInput(f"worker {worker} is not fit for this run: {problem}")

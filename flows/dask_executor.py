@@ -29,20 +29,23 @@ __all__ = ["DaskExecutor"]
 
 _ASK = 15.0
 _ANSWER = 60.0
-_NO_WORKERS = 300.0
+_PATIENCE = 300.0
 """In seconds: the interval between checks of the scheduler, its time to answer, and its time without workers."""
 
 _WINDOW = 64
-"""The minimum window: calls of a stage submitted at a time, or four for each thread if that is more."""
+"""The minimum window: calls of a stage submitted at a time, or four for each thread of all workers if that is more."""
 
 
 _EXECUTORS = itertools.count(1)
 
 
 class DaskExecutor:
-    """Runs calls on a Dask client, yielding results as they come."""
+    """Runs calls on a Dask client, yielding results as they come.
 
-    def __init__(self, client: Client) -> None:
+    patience: the seconds that calls wait while the scheduler has no workers.
+    """
+
+    def __init__(self, client: Client, patience: float = _PATIENCE) -> None:
         self._client = client
         self._stopped = threading.Event()
         self._at_once = threading.Event()
@@ -51,8 +54,7 @@ class DaskExecutor:
         self._heard: dict[str, Listener] = {}  # by the key of a call
         self._topic = f"indexmill-headway-{client.id}-{next(_EXECUTORS)}"
         client.subscribe_topic(self._topic, self._hear)
-        self._pulse = _Pulse(client)
-        self._window = max(_WINDOW, 4 * sum(client.nthreads().values()))
+        self._pulse = _Pulse(client, patience)
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Submit calls a window ahead of their results.
@@ -65,9 +67,11 @@ class DaskExecutor:
         begun: dict[str, tuple[Call, Future[Any]]] = {}
         waiting = iter(calls)
 
-        def submit(most: int) -> None:
+        def submit() -> None:
+            """Fill the window, which grows and shrinks with the cluster."""
             if self._stopped.is_set():
                 return
+            most = max(0, max(_WINDOW, 4 * self._pulse.threads) - len(begun))
             for call in itertools.islice((call for call in waiting if call.key not in seen), most):
                 seen.add(call.key)
                 called = (call.function, *call.arguments)
@@ -79,7 +83,7 @@ class DaskExecutor:
                 future.add_done_callback(done.put)
 
         try:
-            submit(self._window)
+            submit()
             while begun:
                 asking = any(call.asks for call, _ in begun.values())
                 future = self._next(done, asking)
@@ -92,7 +96,7 @@ class DaskExecutor:
                 call, _ = begun.pop(str(future.key))
                 self._heard.pop(call.key, None)
                 future.release()
-                submit(1)
+                submit()
                 yield call, result
             if self._stopped.is_set() and any(call.key not in seen for call in waiting):
                 raise StoppedError
@@ -171,9 +175,13 @@ class _SchedulerLost(IndexmillError):
 class _Pulse:
     """Checks now and then that a scheduler answers, in a thread, since an answer may never come."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, patience: float) -> None:
         self._client = weakref.ref(client)
-        self._address = str(client.scheduler_info(n_workers=0)["address"])
+        self._patience = patience
+        found = client.scheduler_info(n_workers=0)
+        self._address = str(found["address"])
+        self.threads = int(found["total_threads"])
+        """Of all workers, at the last look."""
         self._answered = self._had_workers = time.monotonic()
         self._failed = False
         threading.Thread(target=self._ask, name="scheduler-pulse", daemon=True).start()
@@ -185,8 +193,8 @@ class _Pulse:
             raise self.lost()
         if now - self._answered > _ASK + _ANSWER:
             raise self.lost(f"has not answered for {_ANSWER:g} seconds")
-        if self._answered - self._had_workers > _NO_WORKERS:
-            raise self.lost(f"has had no workers for {_NO_WORKERS:g} seconds")
+        if self._answered - self._had_workers > self._patience:
+            raise self.lost(f"has had no workers for {self._patience:g} seconds")
 
     def lost(self, how: str = "has gone away") -> IndexmillError:
         """The error that ends the run."""
@@ -198,12 +206,13 @@ class _Pulse:
     def _ask(self) -> None:
         while (client := self._client()) is not None and client.status in ("running", "connecting"):
             try:
-                workers = client.scheduler_info(n_workers=0)["n_workers"]
+                found = client.scheduler_info(n_workers=0)
             except Exception:  # any error that a closing connection may raise
                 self._failed = True
                 return
             self._answered = time.monotonic()
-            if workers:
+            self.threads = int(found["total_threads"])
+            if found["n_workers"]:
                 self._had_workers = self._answered
             del client
             time.sleep(_ASK)

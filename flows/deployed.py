@@ -57,16 +57,16 @@ def backfill(
 def _run(
     path: str, dask: str | None, waves: Callable[[int | None], Waves] | None = None, **options: Unpack[BuildOptions]
 ) -> State[Any]:
-    """Run a build; returns its final state. The scheduler is `dask`, else INDEXMILL_DASK, else a private one.
+    """Run a build; returns its final state. `dask`, else INDEXMILL_DASK, overrides the configuration's run.dask.
 
     waves: for a backfill, called with the shards of a wave.
     """
     try:
-        configuration = load_configuration(Path(path))
+        address = dask or os.environ.get("INDEXMILL_DASK")
+        configuration = load_configuration(Path(path), {"run": {"dask": {"address": address}}} if address else None)
     except IndexmillError as error:
         state = state_of(error)
         assert state is not None  # noqa: S101 - each IndexmillError has one
         return state
-    dask = dask or os.environ.get("INDEXMILL_DASK") or None
     cut = None if waves is None else waves(configuration.run.wave_shards)
-    return final_state(Order(configuration, Silent(), dask, cut, options))
+    return final_state(Order(configuration, Silent(), cut, options))

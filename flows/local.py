@@ -24,16 +24,15 @@ def build_under_prefect(
     configuration: Configuration,
     *,
     progress: Progress,
-    dask: str | None = None,
     waves: Waves | None = None,
     **options: Unpack[BuildOptions],
 ) -> Outcome:
     """Bring the store of a configuration up to date with its corpus; raises any error before the commit.
 
-    dask: the address of a running scheduler. waves: for a backfill. With a private server, the checks that need neither
+    waves: for a backfill. With a private server, the checks that need neither
     it nor workers run before both start.
     """
-    order = Order(configuration, progress, dask, waves, options, Interrupt(progress.note))
+    order = Order(configuration, progress, waves, options, Interrupt(progress.note))
     with order.interrupt.installed():
         if url := os.environ.get("PREFECT_API_URL"):
             if answers(url):

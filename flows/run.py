@@ -237,12 +237,11 @@ def open_run(
 class Order:
     """A build that a command or a deployment requests, and its result.
 
-    dask: the address of a running scheduler; None for private workers. waves: for a backfill.
+    waves: for a backfill.
     """
 
     configuration: Configuration
     progress: Progress
-    dask: str | None = None
     waves: Waves | None = None
     options: BuildOptions = field(default_factory=BuildOptions)
     interrupt: Interrupt = field(default_factory=Interrupt)

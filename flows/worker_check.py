@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 from distributed import Worker, WorkerPlugin
@@ -39,23 +40,23 @@ def misfit(found: Description, expected: Description) -> str:
 class WorkerCheck(WorkerPlugin):
     """Closes a worker that joins a cluster during a run and is not fit for it, before it takes any work.
 
-    A worker whose code cannot even load this class does not start.
+    It says so in a text on the topic that is its name. A worker whose code cannot even load this class does not start.
     """
 
     def __init__(self, run: str, store: str, expected: Description) -> None:
         self.name = f"indexmill-worker-check-{run}"
-        self._store, self._expected = store, expected
+        self._run, self._store, self._expected = run, store, expected
 
     async def setup(self, worker: Worker) -> None:
         """Called on every worker, also on one that joins later, before its first task."""
         problem = misfit(describe_worker(self._store), self._expected)
         if problem:
-            logging.getLogger("distributed.worker").error(
-                "closed, since it is not fit for a run of indexmill: %s", problem
-            )
+            message = f"a worker on {socket.gethostname()} was closed, since it is not fit for this run: {problem}"
+            logging.getLogger("distributed.worker").error("%s", message)
+            worker.log_event(self.name, message)
             # It takes no task from now on. Its nanny answers once the start is over, and cannot be waited for here.
             self._closing = asyncio.create_task(worker.close(reason="unfit for a run of indexmill"))
             await asyncio.sleep(0)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WorkerCheck, (self.name.removeprefix("indexmill-worker-check-"), self._store, self._expected)
+        return WorkerCheck, (self._run, self._store, self._expected)

@@ -65,7 +65,7 @@ def test_a_run_finds_its_dask_scheduler(
     from flows import deployed
 
     asked: list[str | None] = []
-    monkeypatch.setattr(deployed, "final_state", lambda order: asked.append(order.dask))
+    monkeypatch.setattr(deployed, "final_state", lambda order: asked.append(order.configuration.run.dask.address))
     monkeypatch.delenv("INDEXMILL_DASK", raising=False)
     if variable is not None:
         monkeypatch.setenv("INDEXMILL_DASK", variable)

@@ -28,7 +28,6 @@ def command(
     configuration: Configuration,
     how: PlanOptions,
     publish_every: int | None,
-    dask: str | None,
     note: str,
 ) -> None:
     """Do the work of `indexmill build` in waves: groups of shards, each finished before the next begins.
@@ -47,5 +46,5 @@ def command(
     progress = make_progress()
     progress.doing("starting")
     waves = Waves(configuration.run.wave_shards, publish_every)
-    outcome = local.build_under_prefect(configuration, progress=progress, dask=dask, note=note, waves=waves, **how)
+    outcome = local.build_under_prefect(configuration, progress=progress, note=note, waves=waves, **how)
     print_result(options, outcome, outcome_lines(outcome))

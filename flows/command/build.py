@@ -37,7 +37,6 @@ def command(
     options: Options,
     configuration: Configuration,
     how: PlanOptions,
-    dask: str | None,
     note: str,
     plan_file: Path | None,
     max_cost: float | None,
@@ -60,9 +59,7 @@ def command(
     elif max_cost is not None:
         plan = make_plan(configuration, progress=progress, **how)
     approved = None if plan is None else Approved(plan, max_cost)
-    outcome = local.build_under_prefect(
-        configuration, progress=progress, dask=dask, note=note, approved=approved, **how
-    )
+    outcome = local.build_under_prefect(configuration, progress=progress, note=note, approved=approved, **how)
     print_result(options, outcome, outcome_lines(outcome))
 
 

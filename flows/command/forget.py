@@ -10,8 +10,9 @@ import click
 
 from flows import local
 from flows.command.shared import (
+    cluster_options,
+    cluster_overrides,
     configuration_of,
-    dask_option,
     make_progress,
     print_result,
     store_of,
@@ -33,7 +34,7 @@ __all__ = ["command"]
 @click.option("--no-build", is_flag=True, help="Publish nothing; refused if the newest version holds a document.")
 @click.option("--allow-shrink", is_flag=True, help="For the build: see `indexmill build --help`.")
 @workers_option
-@dask_option
+@cluster_options
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation: for scripts.")
 @common
@@ -44,6 +45,7 @@ def command(
     allow_shrink: bool,
     workers: int | None,
     dask: str | None,
+    insecure_cluster: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -71,7 +73,9 @@ def command(
         lines, known = _planned(ids, search, found), frozenset(search.known)
         _print(options, ids, known, found, lines, dry_run=True, build=search.newest_holds)
         return
-    configuration = configuration_of(options, {"run": {"workers": workers}} if workers is not None else {})
+    run = cluster_overrides(dask, insecure_cluster=insecure_cluster)
+    run |= {} if workers is None else {"workers": workers}
+    configuration = configuration_of(options, {"run": run} if run else {})
     why_not = "--no-build is given" if no_build else "no corpus is configured" if configuration.corpus is None else ""
     if not yes:
         search = Search(store, ids)
@@ -81,7 +85,7 @@ def command(
     def build() -> None:
         progress = make_progress()
         try:
-            local.build_under_prefect(configuration, progress=progress, allow_shrink=allow_shrink, dask=dask)
+            local.build_under_prefect(configuration, progress=progress, allow_shrink=allow_shrink)
         except BaseException:
             progress.close()
             click.echo("the documents are left out from now on, but nothing was removed yet: run it again", err=True)

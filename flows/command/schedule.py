@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from flows.command.shared import configuration_of, dask_option
+from flows.command.shared import cluster_options, cluster_overrides, configuration_of
 from flows.schedule import serve
 from indexmill.command.options import Options, common
 from indexmill.errors import BadInput
@@ -17,9 +17,9 @@ __all__ = ["command"]
 @click.command("schedule")
 @click.option("--cron", metavar="FIELDS", default="0 2 * * *", show_default=True, help="When to run, as in crontab.")
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="The time zone of the schedule.")
-@dask_option
+@cluster_options
 @common
-def command(options: Options, cron: str, timezone: str, dask: str | None) -> None:
+def command(options: Options, cron: str, timezone: str, dask: str | None, insecure_cluster: bool) -> None:
     """Run `indexmill build` by a schedule, until this command is stopped.
 
     Runs never overlap. Each is a process of its own with a Prefect server of its own, unless PREFECT_API_URL names one.
@@ -34,8 +34,10 @@ def command(options: Options, cron: str, timezone: str, dask: str | None) -> Non
         raise BadInput("a schedule needs a configuration file: give --config, or write one with `indexmill init`")
     if options.corpus or options.store:
         raise BadInput("a schedule runs what its configuration file says: put --corpus and --store there")
-    configuration_of(options)  # raises where it is wrong
+    # Raises where it is wrong.
+    configuration_of(options, {"run": cluster_overrides(dask, insecure_cluster=insecure_cluster)})
     build = [sys.executable, "-m", "indexmill", "build", "--config", str(path.resolve())]
     build += ["--dask", dask] if dask else []
+    build += ["--insecure-cluster"] if insecure_cluster else []
     build += ["--json"] if options.json else []
     serve(build, cron, timezone, tell=lambda line: click.echo(line, err=True))

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 __all__ = [
     "FILE",
     "build_options",
+    "cluster_options",
+    "cluster_overrides",
     "configuration_of",
-    "dask_option",
     "make_progress",
     "print_result",
     "quality_lines",
@@ -47,8 +48,14 @@ _Command = Callable[..., Any]
 workers_option = click.option(
     "--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: one for each core."
 )
-dask_option = click.option(
-    "--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT."
+
+_CLUSTER_OPTIONS = (
+    click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tls://HOST:PORT."),
+    click.option(
+        "--insecure-cluster",
+        is_flag=True,
+        help="Allow a cluster on other machines without TLS: whoever reaches it runs code there.",
+    ),
 )
 
 _BUILD_OPTIONS = (
@@ -66,7 +73,7 @@ _BUILD_OPTIONS = (
 )
 
 _RUN_OPTIONS = (
-    dask_option,
+    *_CLUSTER_OPTIONS,
     click.option(
         "--budget-tokens",
         type=click.IntRange(min=0),
@@ -96,11 +103,14 @@ def build_options(command: _Command) -> _Command:
         strict: bool,
         workers: int | None,
         wave_shards: int | None = None,
+        dask: str | None = None,
+        insecure_cluster: bool = False,
         budget_tokens: int | None = None,
         budget_cost: float | None = None,
         **others: Any,
     ) -> None:
         run = _given(strict=strict or None, workers=workers, wave_shards=wave_shards)
+        run |= cluster_overrides(dask, insecure_cluster=insecure_cluster)
         budget = _given(tokens=budget_tokens, cost=budget_cost)
         overrides = {"run": run} | ({"llm": {"budget": budget}} if budget else {})
         configuration = configuration_of(click.get_current_context().ensure_object(Options), overrides)
@@ -111,8 +121,19 @@ def build_options(command: _Command) -> _Command:
 
 
 def run_options(command: _Command) -> _Command:
-    """Add the options of commands that build: `dask`, `note`, and a budget that `build_options` takes."""
+    """Add the options of commands that build: `note`, and a cluster and a budget that `build_options` takes."""
     return _with_options(command, _RUN_OPTIONS)
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Add the options that name a cluster, `dask` and `insecure_cluster`, for `cluster_overrides`."""
+    return _with_options(command, _CLUSTER_OPTIONS)
+
+
+def cluster_overrides(dask: str | None, *, insecure_cluster: bool) -> dict[str, Any]:
+    """What the options that name a cluster say, as settings of `run`."""
+    settings = _given(address=dask, insecure=insecure_cluster or None)
+    return {"dask": settings} if settings else {}
 
 
 def _with_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:

@@ -22,11 +22,12 @@ from schemas.config.configuration import Configuration
 from schemas.config.families import FamilySettings
 from schemas.config.file import load_configuration
 from schemas.config.models import EmbedSettings, LlmSettings, Price
-from schemas.config.run import GateSettings
+from schemas.config.run import DaskSettings, GateSettings
 from schemas.config.stages import SplitSettings
 
 __all__ = [
     "Configuration",
+    "DaskSettings",
     "EmbedSettings",
     "FamilySettings",
     "GateSettings",

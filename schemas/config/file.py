@@ -15,6 +15,7 @@ from indexmill.mistakes import mistakes
 from indexmill.models.secrets import redacted
 from schemas.config.base import looks_like_a_path
 from schemas.config.configuration import Configuration
+from schemas.config.run import TlsSettings
 
 __all__ = ["load_configuration"]
 
@@ -59,13 +60,16 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             corpus["paths"] = anchored(paths, folder)
         elif isinstance(paths, list):
             corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
-    for section, setting in (
+    for *sections, setting in (
         ("gates", "questions"),
         ("llm", "api_key_file"),
         ("llm", "ca_file"),
         ("llm", "prompts"),
+        *(("run", "dask", "tls", file) for file in TlsSettings.model_fields),
     ):
-        settings = content.get(section)
+        settings: Any = content
+        for section in sections:
+            settings = settings.get(section) if isinstance(settings, dict) else None
         if isinstance(settings, dict) and isinstance(value := settings.get(setting), str):
             settings[setting] = anchored(value, folder)
     for section, setting in (("embed", "model"), ("recognise", "recogniser")):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, field_validator, model_validator
 
 from indexmill.retrieve.registry import METHODS
 from schemas.config.base import Settings
 from schemas.corpus import as_tuple
 
-__all__ = ["GateSettings", "RunSettings"]
+__all__ = ["DaskSettings", "GateSettings", "RunSettings", "TlsSettings"]
 
 
 class GateSettings(Settings):
@@ -53,10 +53,60 @@ class GateSettings(Settings):
         return self
 
 
+class TlsSettings(Settings):
+    """Files of mutual TLS with a Dask cluster; without them, Dask's own settings hold (distributed.comm.tls)."""
+
+    ca: Path | None = Field(None, description="certificates of the authorities that this side trusts")
+    certificate: Path | None = Field(None, description="the certificate of this side")
+    key: Path | None = Field(None, description="its key: a file that only you may read")
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> TlsSettings:
+        missing = [name for name, path in self if path is None]
+        if 0 < len(missing) < len(type(self).model_fields):
+            raise ValueError(f"{' and '.join(missing)} missing: give ca, certificate and key, or none of them")
+        return self
+
+
+class DaskSettings(Settings):
+    """The Dask cluster that does the work; without address and cluster, a run starts workers of its own."""
+
+    address: str | None = Field(None, description="a running scheduler, tls://HOST:PORT; `--dask` overrides it")
+    insecure: bool = Field(
+        False, description="allow a cluster without TLS on other machines: whoever reaches it runs code there"
+    )
+    tls: TlsSettings = TlsSettings()
+    cluster: str | None = Field(
+        None,
+        description="where there is no address, a class of clusters: a run makes one and closes it at its end, such as "
+        "dask_jobqueue.SLURMCluster or dask_kubernetes.operator.KubeCluster",
+    )
+    arguments: dict[str, Any] = Field(default_factory=dict, description="the arguments of the class")
+    adapt: dict[str, Any] | None = Field(
+        None,
+        description="let the cluster follow the work: the arguments of its method adapt, such as {minimum: 0, maximum: "
+        "40}; without it, it has run.workers workers, or those that its arguments name",
+    )
+    patience_seconds: int = Field(300, ge=1, description="a run waits for workers this long; then it ends")
+
+    @field_serializer("arguments", when_used="json")
+    def _unsaid(self, value: dict[str, Any]) -> dict[str, str]:
+        """What a run records: names alone, since a class may be given secrets."""
+        return dict.fromkeys(value, "...")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"address" if "://" in value else "cluster": value}
+        return value
+
+
 class RunSettings(Settings):
     """How a run works; nothing of this reaches the index."""
 
     workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
+    dask: DaskSettings = DaskSettings()
     lease_seconds: int = Field(120, ge=10, description="a lease not renewed for this long may be taken over")
     strict: bool = Field(False, description="a refused row ends the run with exit code 2")
     max_failed_share: float = Field(

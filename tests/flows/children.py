@@ -215,11 +215,11 @@ def _build(order: dict[str, Any]) -> Outcome:
         return backfill_inline(configuration, Waves(**order["waves"]), progress=Silent())
     if order["workers"] is None:
         return build(order["settings"])
-    from flows.cluster import open_cluster
+    from flows.cluster import private_cluster
     from flows.dask_executor import DaskExecutor
 
     with ExitStack() as stack:
-        client = stack.enter_context(open_cluster(None, order["workers"], configuration.store))
+        client = stack.enter_context(private_cluster(order["workers"], configuration.store))
         return build(order["settings"], DaskExecutor(client))
 
 

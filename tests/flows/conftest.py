@@ -92,7 +92,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """`indexmill build` without a server and workers: for what does not depend on them."""
 
-    def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
+    def build_here(configuration: Configuration, **options: Any) -> Outcome:
         return build_inline(configuration, **options)
 
     monkeypatch.setattr("flows.local.build_under_prefect", build_here)

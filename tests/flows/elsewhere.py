@@ -12,9 +12,10 @@ from pathlib import Path
 import dask
 from distributed import Client
 
-from flows.cluster import open_cluster
+from flows.cluster import private_cluster
 from flows.credentials import dask_settings
-from schemas.config import LlmSettings
+from flows.remote_cluster import remote_cluster
+from schemas.config import DaskSettings, LlmSettings
 from tests.flows.children import ROOT
 
 __all__ = ["cluster_elsewhere"]
@@ -29,14 +30,17 @@ def cluster_elsewhere(workers: int, store: Path) -> Iterator[Client]:
         assert child.stdout is not None
         try:
             address, credentials = json.loads(child.stdout.readline())
-            with dask.config.set(dask_settings(Path(credentials))), open_cluster(address, None, store) as client:
+            with (
+                dask.config.set(dask_settings(Path(credentials))),
+                remote_cluster(DaskSettings(address=address), store) as client,
+            ):
                 yield client
         finally:
             child.stdin.close()
 
 
 def _serve(workers: int, store: Path) -> None:
-    with open_cluster(None, workers, store, LlmSettings(backend="openai", model="any")) as client:
+    with private_cluster(workers, store, LlmSettings(backend="openai", model="any")) as client:
         credentials = Path(dask.config.get("distributed.comm.tls.ca-file")).parent
         print(json.dumps([client.scheduler.address, str(credentials)]), flush=True)
         sys.stdin.read()

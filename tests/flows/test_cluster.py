@@ -15,11 +15,12 @@ pytest.importorskip("distributed")
 
 from distributed import Client
 
-from flows import cluster, dask_executor
-from flows.cluster import open_cluster
+from flows import dask_executor, remote_cluster
+from flows.cluster import private_cluster, started
 from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import headway
+from schemas.config import DaskSettings
 from storage.folder import init_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
 
@@ -51,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(store: Path) -> Iterator[Client]:
     """One cluster of two processes for every test here."""
-    with open_cluster(None, 2, store) as client:
+    with private_cluster(2, store) as client:
         yield client
 
 
@@ -121,14 +122,16 @@ def test_a_worker_tells_how_far_its_call_is(client: Client, tmp_path: Path) -> N
 
 def test_an_interruption_is_one_also_where_the_cluster_then_fails_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
-        def __init__(self, **_: object) -> None:
+        def __init__(self) -> None:
             signal.raise_signal(signal.SIGINT)
             time.sleep(0.2)
             raise RuntimeError("no worker started")
 
-    monkeypatch.setattr(cluster, "LocalCluster", Failing)
+        def close(self) -> None:
+            raise AssertionError("it never started")
+
     with pytest.raises(KeyboardInterrupt):
-        cluster._start_cluster(1)
+        started(Failing)
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "as it begins", "while it starts"])
@@ -138,7 +141,7 @@ def test_a_cluster_that_is_interrupted_is_closed_or_never_begun(moment: str, mon
     start = threading.Thread.start
 
     class Slow:
-        def __init__(self, **_: object) -> None:
+        def __init__(self) -> None:
             begun.set()
             if moment == "while it starts":
                 signal.raise_signal(signal.SIGINT)
@@ -159,10 +162,9 @@ def test_a_cluster_that_is_interrupted_is_closed_or_never_begun(moment: str, mon
         if moment != "while it starts":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cluster, "LocalCluster", Slow)
     monkeypatch.setattr(threading.Thread, "start", start_and_be_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cluster._start_cluster(1)
+        started(Slow)
     monkeypatch.undo()
     if moment == "before it begins":
         start(threads[0])
@@ -187,7 +189,7 @@ def test_what_a_call_raised_reaches_the_caller_and_the_workers_go_on(client: Cli
 def test_a_scheduler_that_goes_away_is_an_error_unless_the_run_was_stopped(
     told: bool, store: Path, tmp_path: Path
 ) -> None:
-    with open_cluster(None, 1, store) as client:
+    with private_cluster(1, store) as client:
         executor = DaskExecutor(client)
         slow = Call("slow", waits, (tmp_path / "never", 0), asks=True)
         results = executor.run([Call("quick", later, (0.0, 1)), slow], keep_going=True)
@@ -200,28 +202,34 @@ def test_a_scheduler_that_goes_away_is_an_error_unless_the_run_was_stopped(
 
 
 def test_the_workers_of_a_running_scheduler_are_proved(address: str, store: Path) -> None:
-    with open_cluster(address, None, store) as other:
+    with remote_cluster.remote_cluster(DaskSettings(address=address), store) as other:
         call = Call("proved", later, (0.0, 5))
         assert list(DaskExecutor(other).run([call])) == [(call, 5)]
 
 
 def test_a_worker_that_does_not_see_the_store_is_refused(address: str, store: Path) -> None:
     elsewhere = store.parent / "elsewhere"
-    with pytest.raises(BadInput, match="sees the store"), open_cluster(address, None, elsewhere):
+    with (
+        pytest.raises(BadInput, match="sees the store"),
+        remote_cluster.remote_cluster(DaskSettings(address=address), elsewhere),
+    ):
         pass
 
 
 def test_a_worker_with_other_code_or_libraries_is_refused(
     address: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "code_digest", lambda: "another")
-    with pytest.raises(BadInput, match="is not fit for this run: code"), open_cluster(address, None, store):
+    monkeypatch.setattr(remote_cluster, "code_digest", lambda: "another")
+    with (
+        pytest.raises(BadInput, match="is not fit for this run: code"),
+        remote_cluster.remote_cluster(DaskSettings(address=address), store),
+    ):
         pass
     monkeypatch.undo()
-    monkeypatch.setattr(cluster, "environment_fingerprint", lambda: {"numpy": "0"})
+    monkeypatch.setattr(remote_cluster, "environment_fingerprint", lambda: {"numpy": "0"})
     with (
         pytest.raises(BadInput, match=r"environment: found .*expected {'numpy': '0'}"),
-        open_cluster(address, None, store),
+        remote_cluster.remote_cluster(DaskSettings(address=address), store),
     ):
         pass
 
@@ -235,10 +243,13 @@ def test_a_call_that_kills_its_worker_is_named_and_does_not_go_on_killing(client
     assert list(DaskExecutor(client).run([call])) == [(call, 4)]
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x"])
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "nonsense://127.0.0.1"])
 def test_an_address_without_a_scheduler_is_bad_input(
-    address: str, store: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, address: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "_CONNECT", "1s")
-    with pytest.raises(BadInput, match=f"--dask {address}"), open_cluster(address, None, store):
+    monkeypatch.setattr(remote_cluster, "_CONNECT", "1s")
+    with (
+        pytest.raises(BadInput, match=f"{address}: no Dask scheduler"),
+        remote_cluster.remote_cluster(DaskSettings(address=address), store),
+    ):
         pass

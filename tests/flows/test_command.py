@@ -53,7 +53,7 @@ def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("the build started a server or workers")
 
     monkeypatch.setattr("flows.local.private_prefect", fail)
-    monkeypatch.setattr("flows.cluster.open_cluster", fail)
+    monkeypatch.setattr("flows.cluster.private_cluster", fail)
 
 
 @pytest.fixture

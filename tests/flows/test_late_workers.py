@@ -15,8 +15,9 @@ pytest.importorskip("distributed")
 
 from distributed import LocalCluster
 
-from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
+from flows.remote_cluster import remote_cluster
+from schemas.config import DaskSettings
 from storage.folder import init_folder
 from tasks.core.executor import Call
 from tests.paths import ROOT
@@ -50,7 +51,7 @@ def test_a_worker_that_joins_late_takes_part_if_it_is_fit_and_is_closed_if_not(s
             command = [Path(sys.executable).parent / "dask", "worker", address, "--nthreads", "1", "--no-dashboard"]
             return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(code)}, stderr=subprocess.DEVNULL)
 
-        with open_cluster(address, None, store) as client:
+        with remote_cluster(DaskSettings(address=address), store) as client:
             fit, unfit = start(ROOT), start(other_code)
             try:
                 assert unfit.wait(60) is not None

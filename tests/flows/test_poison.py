@@ -13,7 +13,7 @@ pytest.importorskip("distributed")
 
 from distributed import Client
 
-from flows.cluster import open_cluster
+from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
 from flows.run import Outcome
 from indexmill.errors import BadInput, GateRefused, IndexmillError
@@ -33,7 +33,7 @@ from tests.flows.children import Warnings, settings
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with open_cluster(None, 2, tmp_path_factory.mktemp("cluster")) as client:
+    with private_cluster(2, tmp_path_factory.mktemp("cluster")) as client:
         yield client
 
 

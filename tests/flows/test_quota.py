@@ -19,7 +19,7 @@ pytest.importorskip("distributed")
 from distributed import Client, get_worker
 
 from flows import quota as states
-from flows.cluster import open_cluster
+from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
 from flows.quota_client import name_of
 from flows.quota_server import ClusterQuota
@@ -168,7 +168,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(request: pytest.FixtureRequest, store: Path) -> Iterator[Client]:
     """Two workers; their scheduler is in this process, or in another."""
     here = request.param == "here"
-    with open_cluster(None, 2, store) if here else cluster_elsewhere(2, store) as client:
+    with private_cluster(2, store) if here else cluster_elsewhere(2, store) as client:
         yield client
 
 

@@ -23,10 +23,11 @@ pytest.importorskip("distributed")
 
 import dask
 
-from flows.cluster import open_cluster
+from flows.cluster import private_cluster
+from flows.remote_cluster import remote_cluster
 from flows.scratch import PREFIX
 from indexmill.errors import BadInput
-from schemas.config import LlmSettings
+from schemas.config import DaskSettings, LlmSettings
 from storage import runs
 from storage.folder import init_folder, open_folder
 from tests.corpora import documents, write_corpus
@@ -195,7 +196,7 @@ def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     silent = LlmSettings(api_key_env="CANARY_WORD")
     found = {}
     for llm in (asking, silent):
-        with open_cluster(None, 1, store, llm) as client:
+        with private_cluster(1, store, llm) as client:
             (found[llm.backend],) = client.run(variables).values()
     assert [name for name in secret if name in found["extractive"]] == []
     assert [name for name in secret if name in found["openai"]] == list(secret[:3])
@@ -206,16 +207,20 @@ def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
 @pytest.mark.parametrize(
     ("address", "settings", "message"),
     [
-        ("tls://127.0.0.1:1", {}, "name no certificates"),
-        ("tcp://127.0.0.1:1", {"distributed.comm.require-encryption": True}, "want encryption"),
-        ("127.0.0.1:1", {"distributed.comm.require-encryption": True}, "want encryption"),
-        ("127.0.0.1:1", {"distributed.comm.default-scheme": "tls"}, "name no certificates"),
+        ("tls://127.0.0.1:1", {}, "there are no certificates"),
+        ("tcp://127.0.0.1:1", {"distributed.comm.require-encryption": True}, "wants encryption"),
+        ("127.0.0.1:1", {"distributed.comm.require-encryption": True}, "wants encryption"),
+        ("127.0.0.1:1", {"distributed.comm.default-scheme": "tls"}, "there are no certificates"),
     ],
 )
 def test_an_address_that_does_not_fit_the_settings_of_dask_is_bad_input(
     address: str, settings: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with dask.config.set(settings), pytest.raises(BadInput, match=message), open_cluster(address, None, tmp_path):
+    with (
+        dask.config.set(settings),
+        pytest.raises(BadInput, match=message),
+        remote_cluster(DaskSettings(address=address), tmp_path),
+    ):
         pass
 
 

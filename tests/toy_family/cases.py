@@ -70,7 +70,7 @@ class Index:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds without a server and workers."""
 
-    def build(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
+    def build(configuration: Configuration, **options: Any) -> Outcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
     monkeypatch.setattr("flows.local.build_under_prefect", build)

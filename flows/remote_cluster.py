@@ -1,0 +1,212 @@
+"""A Dask cluster of other machines: one whose scheduler runs, or one that is made for the run and closed after it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import importlib
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dask
+from distributed import Client
+from distributed.deploy.cluster import Cluster
+from distributed.security import Security
+
+from flows.cluster import closing, in_thread, started
+from flows.worker_check import WorkerCheck, describe_worker, misfit
+from indexmill.errors import BadInput, IndexmillError
+from schemas.config import DaskSettings
+from tasks.core.environment import code_digest, environment_fingerprint
+
+__all__ = ["remote_cluster"]
+
+_CONNECT = "30s"
+_ANSWER = 60.0
+"""Time for a scheduler, and for all workers, to answer."""
+_ENCRYPTED = ("tls", "wss", "inproc")
+"""The schemes of addresses that nobody else can listen to or connect to."""
+
+
+@contextmanager
+def remote_cluster(
+    settings: DaskSettings,
+    store: Path | str,
+    workers: int | None = None,
+    warn: Callable[[str], None] = lambda line: None,
+) -> Iterator[Client]:
+    """A client of the cluster that settings name.
+
+    workers: how many a cluster that is made for the run should have; None for what its arguments say. warn: called with
+    a line for each worker that joins during the block and is closed, since it is not fit for the run.
+
+    Raises BadInput for a cluster that cannot be reached or made, that others could use since it has no TLS, or a worker
+    of which does not see the store, or runs other code or libraries than this process.
+    """
+    security = _security(settings)
+    with ExitStack() as stack:
+        if settings.address is None:
+            cluster = stack.enter_context(_made(settings, workers, security))
+            address = cluster.scheduler_address
+            _check_scheme(address, settings)
+            client = Client(cluster, timeout=_CONNECT)
+        else:
+            address = settings.address
+            _check_scheme(address, settings)
+            _check_certificates(address, security)
+            try:
+                client = Client(address, timeout=_CONNECT, security=security)
+            except (OSError, ValueError) as error:
+                raise BadInput(f"{address}: no Dask scheduler answers there: {error}") from error
+        stack.enter_context(closing(client))
+        stack.enter_context(_fit_workers(client, store, warn, some=settings.address is not None))
+        yield client
+
+
+def _security(settings: DaskSettings) -> Security | None:
+    """The TLS of the settings; None where Dask's own settings hold."""
+    tls = settings.tls
+    if tls.ca is None:
+        return None
+    for file in (tls.ca, tls.certificate, tls.key):
+        if file is None or not file.is_file():
+            raise BadInput(f"run.dask.tls: {file} is no file")
+    pair = {
+        f"tls_{role}_{what}": str(file)
+        for role in ("client", "scheduler", "worker")
+        for what, file in (("cert", tls.certificate), ("key", tls.key))
+    }
+    return Security(require_encryption=True, tls_ca_file=str(tls.ca), **pair)
+
+
+@contextmanager
+def _made(settings: DaskSettings, workers: int | None, security: Security | None) -> Iterator[Cluster]:
+    """A cluster of the class that settings name, which is closed after the block."""
+    name = str(settings.cluster)
+    arguments = ({} if security is None else {"security": security}) | settings.arguments
+    try:
+        cluster = started(functools.partial(_class_of(name), **arguments))
+    except IndexmillError:
+        raise
+    except Exception as error:  # whatever a class of others raises
+        raise BadInput(f"run.dask.cluster: {name} cannot be made: {type(error).__name__}: {error}") from error
+    try:
+        if settings.adapt is not None:
+            cluster.adapt(**settings.adapt)
+        elif workers is not None:
+            cluster.scale(workers)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _class_of(name: str) -> type[Cluster]:
+    module, _, attribute = name.rpartition(".")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:  # dask_jobqueue 0.9 handles Ctrl-C itself once it is imported
+                signal.signal(number, handler)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(
+            f"run.dask.cluster: {name} cannot be imported ({error}): install the package that has it"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Cluster)):
+        raise BadInput(f"run.dask.cluster: {name} is no class of Dask clusters")
+    return found
+
+
+def _check_scheme(address: str, settings: DaskSettings) -> None:
+    """Raise BadInput if others could use, or listen to, the cluster of a scheduler at an address."""
+    if _scheme(address) in _ENCRYPTED or settings.insecure or _is_here(address):
+        return
+    raise BadInput(
+        f"{address}: whoever reaches a Dask cluster without TLS runs code on its machines: give it TLS (`python -m "
+        "flows.credentials FOLDER` writes the files) and a tls:// address, or allow it with --insecure-cluster "
+        "(run.dask.insecure) in a network that nobody else is on"
+    )
+
+
+def _is_here(address: str) -> bool:
+    """True if an address is of the loopback interface, by every address of its host's name."""
+    try:
+        host = urlsplit(address if "://" in address else f"//{address}").hostname
+        found = socket.getaddrinfo(host, None) if host else []
+    except (OSError, ValueError):
+        return False
+    return bool(found) and all(ipaddress.ip_address(str(one[4][0])).is_loopback for one in found)
+
+
+def _scheme(address: str) -> str:
+    return address.partition("://")[0] if "://" in address else str(dask.config.get("distributed.comm.default-scheme"))
+
+
+def _check_certificates(address: str, security: Security | None) -> None:
+    """Raise BadInput if the settings of TLS do not fit the address of a scheduler."""
+    if security is None and dask.config.get("distributed.client.security-loader"):
+        return
+    security = security or Security()
+    credentials = security.get_tls_config_for_role("client")
+    scheme = _scheme(address)
+    if scheme == "tls" and not (credentials["ca_file"] and credentials["cert"]):
+        raise BadInput(
+            f"{address}: there are no certificates for a client of Dask: set run.dask.tls, or "
+            "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and "
+            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY to their files"
+        )
+    if scheme in ("tcp", "ws") and security.require_encryption:
+        raise BadInput(
+            f"{address}: run.dask.tls, or Dask's distributed.comm.require-encryption, wants encryption, and this "
+            "address has none: give the scheduler's tls:// address"
+        )
+
+
+@contextmanager
+def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None], *, some: bool) -> Iterator[None]:
+    """Raise BadInput unless every worker is fit for this run; one that joins during the block and is not is closed.
+
+    some: True if there must be workers already.
+    """
+    place = str(store.resolve()) if isinstance(store, Path) else store
+    expected = (True, code_digest(), environment_fingerprint())
+    _check_workers(client, place, expected, some=some)
+    check = WorkerCheck(client.id, place, expected)
+    told: set[str] = set()
+
+    def tell(event: tuple[float, str]) -> None:
+        if event[1] not in told:  # a host may start its worker again and again
+            told.add(event[1])
+            warn(event[1])
+
+    client.subscribe_topic(check.name, tell)
+    client.register_plugin(check)
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # the scheduler is gone
+            client.unregister_worker_plugin(check.name)
+
+
+def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]], *, some: bool) -> None:
+    described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
+    in_thread("check-workers", functools.partial(client.run, describe_worker, store), described)  # or never answered
+    try:
+        answers = described.result(_ANSWER)
+    except TimeoutError as error:
+        raise IndexmillError(
+            f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "
+            "the build again"
+        ) from error
+    if some and not answers:
+        raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
+    for worker, answer in sorted(answers.items()):
+        problem = misfit(answer, expected)
+        if problem:
+            raise BadInput(f"worker {worker} is not fit for this run: {problem}")
