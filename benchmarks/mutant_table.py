@@ -810,8 +810,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_credentials.py::test_credentials_are_whole_after_a_process_that_was_killed",),
     ),
     Mutant(
-        "flows/cluster.py",
-        'address.partition("://")[0] if "://" in address else dask.config.get("distributed.comm.default-scheme")',
+        "flows/remote_cluster.py",
+        'address.partition("://")[0] if "://" in address else str(dask.config.get("distributed.comm.default-scheme"))',
         'address.partition("://")[0]',
         ("tests/flows/test_strangers.py::test_an_address_that_does_not_fit_the_settings_of_dask_is_bad_input",),
     ),
