@@ -242,7 +242,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/exports.py",
         "    if hashed.hexdigest() != artifact.digest:\n",
         "    if not artifact.digest:\n",
-        ("tests/flows/test_export.py::test_a_damaged_blob_is_found_while_it_is_copied_and_nothing_is_left",),
+        ("tests/flows/test_export.py::test_a_blob_that_decays_after_its_check_is_found_by_what_was_copied",),
     ),
     Mutant(
         "storage/records.py",
@@ -452,7 +452,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "indexmill/store/exported.py",
         "        if digest != artifact.digest:\n",
         "        if not digest:\n",
-        ("tests/indexmill/test_snapshot.py::test_an_exported_folder_opens_like_a_store",),
+        ("tests/flows/test_export.py::test_a_file_of_an_export_with_other_bytes_of_the_same_length_is_refused",),
     ),
     Mutant(
         "indexmill/store/verify.py",

@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -102,6 +103,16 @@ def test_the_folder_is_the_one_that_the_reader_expects_and_any_tool_can_read(sto
     assert read.reshape(entry["shape"]).tolist() == vectors.tolist()
 
 
+def test_a_file_of_an_export_with_other_bytes_of_the_same_length_is_refused(store: FolderStore) -> None:
+    export_snapshot(store, 1, out(store), progress=Silent())
+    with indexmill.open(store.root, 1) as snapshot:
+        table = snapshot.shards("passages")[0]
+        name = exported_name(table, snapshot.manifest)
+    flip_byte(out(store) / name)
+    with indexmill.open(out(store)) as exported, pytest.raises(CorruptBlob, match=f"{name}: has the SHA-256"):
+        exported.table("passages")
+
+
 def test_a_snapshot_that_is_exported_twice_has_the_same_bytes(store: FolderStore) -> None:
     now = 1_800_000_000.0
     export_snapshot(store, 1, out(store, "one"), progress=Silent(), clock=Jumping(now))
@@ -164,6 +175,27 @@ def test_a_damaged_blob_is_found_while_it_is_copied_and_nothing_is_left(store: F
         export_snapshot(store, 1, out(store), progress=Silent())
     assert [one.name for one in store.root.parent.iterdir()] == ["store"]
     assert runs.list_runs(store)[-1].state == "failed"
+
+
+def test_a_blob_that_decays_after_its_check_is_found_by_what_was_copied(store: FolderStore) -> None:
+    with indexmill.open(store.root, 1) as snapshot:
+        blob = store.root / blob_path(snapshot.artifact("zoom_graph/matrices").digest)
+
+    def decay(path: Path) -> Path:
+        if path == blob:
+            data = bytearray(path.read_bytes())
+            data[-1] ^= 1
+            path.chmod(0o644)
+            path.write_bytes(bytes(data))
+        return path
+
+    opened = FolderStore.open_local
+    with (
+        patch.object(FolderStore, "open_local", lambda self, digest: decay(opened(self, digest))),
+        pytest.raises(CorruptBlob, match=r"zoom_graph/matrices.*is damaged: its SHA-256 is"),
+    ):
+        export_snapshot(store, 1, out(store), progress=Silent())
+    assert [one.name for one in store.root.parent.iterdir()] == ["store"]
 
 
 def test_a_full_disk_says_so_and_leaves_nothing(store: FolderStore) -> None:
