@@ -204,7 +204,7 @@ def test_the_lease_is_looked_at_between_deletions(world: World) -> None:
     assert world.store.list("removing/") == []  # it removes nothing more
 
 
-def test_a_remover_that_was_asleep_looks_at_the_lease_before_the_next_deletion(world: World) -> None:
+def test_a_remover_that_was_asleep_looks_again_before_it_deletes(world: World) -> None:
     for number in range(10):
         world.store.put_blob(f"orphan {number}".encode())
     deleted = 0
