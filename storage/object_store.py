@@ -11,7 +11,7 @@ import dataclasses
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from indexmill.errors import SnapshotNotFound, StoreNotWritable
@@ -22,6 +22,7 @@ from indexmill.store.bucket_files import BucketFiles
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.folder import hash_file
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from indexmill.store.pace import Pace
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.faults import fault_point
 from storage.probe import check_quickly
@@ -31,8 +32,10 @@ from storage.writing import writing_to_store
 __all__ = ["ObjectStore", "init_object_store"]
 
 
-_MANY = 100
+_SEVERAL = 10
 """The number of blobs that are looked at one by one before all are listed."""
+_MANY = 100
+"""The same for blobs that are asked for in separate calls."""
 
 _checked: set[str] = set()
 """The URLs that this process has found to be stores."""
@@ -112,6 +115,15 @@ class ObjectStore:
             return size
         found = self._bucket.stat(blob_path(digest))
         return None if found is None else found.bytes
+
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are there: of several by one listing."""
+        names = {blob_path(digest): digest for digest in digests}
+        if len(names) > _SEVERAL:
+            listed = self._bucket.entries("blobs/")
+        else:
+            listed = [found for name in names if (found := self._bucket.stat(name)) is not None]
+        return {names[one.name]: one.bytes for one in listed if one.name in names}
 
     def open_local(self, digest: str) -> Path:
         """A verified file of the cache."""
@@ -196,6 +208,10 @@ class ObjectStore:
     def folder(self) -> Path:
         """The folder of the cache."""
         return self._files.cache.folder
+
+    def limit(self, bytes_per_second: float) -> None:
+        """Send and fetch blobs no faster than this."""
+        self._bucket.pace = Pace(bytes_per_second)
 
     def requests(self) -> Mapping[str, int]:
         """The requests that this object has sent, and their bytes."""

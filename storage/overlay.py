@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -77,6 +77,13 @@ class OverlayStore:
         if path.exists():
             return path.stat().st_size
         return self.below.blob_size(digest) if self.below is not None else None
+
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are in either store."""
+        here = {digest: path.stat().st_size for digest in digests if (path := self.above / blob_path(digest)).exists()}
+        if self.below is None:
+            return here
+        return {**self.below.blob_sizes([digest for digest in digests if digest not in here]), **here}
 
     def open_local(self, digest: str) -> Path:
         """The blob's own file; one of the store below is verified on first use per process."""
@@ -171,6 +178,11 @@ class OverlayStore:
     def folder(self) -> Path:
         """The folder above."""
         return self.above
+
+    def limit(self, bytes_per_second: float) -> None:
+        """Limit the store below."""
+        if self.below is not None:
+            self.below.limit(bytes_per_second)
 
     def requests(self) -> Mapping[str, int]:
         """Those of the store below."""

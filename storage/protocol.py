@@ -6,7 +6,7 @@ folder and an object store can behave alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,14 @@ class Store(Protocol):
         ...
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is not there; does not look at its bytes."""
+        """The length of a blob, or None if it is not there; does not look at its bytes.
+
+        Who asks for many may be told what an earlier listing said; `blob_sizes` says what is there now.
+        """
+        ...
+
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are there at this moment."""
         ...
 
     def open_local(self, digest: str) -> Path:
@@ -109,6 +116,10 @@ class Store(Protocol):
     @property
     def folder(self) -> Path:
         """The folder on this machine that the store writes to: its own, or that of the cache of an object store."""
+        ...
+
+    def limit(self, bytes_per_second: float) -> None:
+        """Move the bytes of files to or from the store no faster than this, with all threads of this process."""
         ...
 
     def requests(self) -> Mapping[str, int]:

@@ -154,6 +154,24 @@ def test_a_missing_blob_is_named(store: Store) -> None:
             read(digest)
 
 
+@pytest.mark.parametrize("count", [3, 30])
+def test_sizes_of_blobs_are_those_of_this_moment(store: Store, count: int) -> None:
+    sizes = {store.put_blob(b"x" * (number + 1)): number + 1 for number in range(count)}
+    assert store.blob_sizes([*sizes, digest_of(b"never put")]) == sizes
+    gone = min(sizes, key=sizes.__getitem__)
+    open_store(store.url).delete(blob_path(gone))  # by another process
+    assert store.blob_sizes(sizes) == {digest: size for digest, size in sizes.items() if digest != gone}
+    assert store.blob_sizes([]) == {}
+
+
+def test_a_limit_slows_files_and_changes_none(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "vectors"
+    path.write_bytes(os.urandom(1000) * 10_000)
+    store.limit(100e6)
+    digest = store.put_blob(path)
+    assert digest == digest_of(path.read_bytes()) == digest_of(store.open_local(digest).read_bytes())
+
+
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "AB" * 32, "0" * 63, "0" * 65, "g" * 64, "0" * 63 + "/"])
 def test_a_path_is_made_from_a_digest_only(store: Store, digest: str) -> None:
     with pytest.raises(ValueError, match="SHA-256"):
