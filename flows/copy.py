@@ -117,6 +117,10 @@ def copy_version(
         else:
             run.done = bool(lacking)
         run.version, run.manifest = standing.version, standing.manifest
+        run.report = {
+            "copy": {"blobs": len(lacking), "bytes": sum(lacking.values())},
+            "requests": {**target.requests()},
+        }
         reading.done, reading.version, reading.manifest = True, version, ref.manifest
         return Copied(
             published=run.published,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import secrets
 import shutil
 import time
@@ -36,6 +37,9 @@ _SEVERAL = 10
 """The number of blobs that are looked at one by one before all are listed."""
 _MANY = 100
 """The same for blobs that are asked for in separate calls."""
+
+_OLD = 24 * 3600.0
+"""Seconds after which a scratch folder that nobody wrote to counts as abandoned."""
 
 _checked: set[str] = set()
 """The URLs that this process has found to be stores."""
@@ -194,8 +198,13 @@ class ObjectStore:
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """A folder for the files of a run."""
+        """A folder for the files of a run.
+
+        The first of a run on a machine removes what killed workers of other runs left there a day ago and more.
+        """
         folder = self._scratch_folder / check_name(f"run-{run_id}")
+        if not folder.is_dir():
+            self._sweep(folder.name, before=time.time() - _OLD)
         with writing_to_store(folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
@@ -226,10 +235,15 @@ class ObjectStore:
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Remove the scratch folders of runs other than `keep` on this machine."""
-        try:
-            others = sorted(path for path in self._scratch_folder.iterdir() if path.name != f"run-{keep}")
-        except FileNotFoundError:
-            return 0
-        for path in others:
-            shutil.rmtree(path, ignore_errors=True)
-        return len(others)
+        return self._sweep(f"run-{keep}", before=math.inf)
+
+    def _sweep(self, keep: str, before: float) -> int:
+        """Remove the scratch folders of another name that were last written to before a time."""
+        swept = 0
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(self._scratch_folder.iterdir()):
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    if path.name != keep and path.stat().st_mtime < before:
+                        shutil.rmtree(path, ignore_errors=True)
+                        swept += 1
+        return swept

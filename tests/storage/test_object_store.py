@@ -68,6 +68,19 @@ def test_a_version_is_withdrawn_whose_blob_is_lost_after_a_listing_had_it(store:
     assert refs.standing(store) is None
 
 
+def test_the_first_scratch_folder_of_a_run_removes_those_that_were_left_a_day_ago(store: ObjectStore) -> None:
+    old, young = store.scratch("old"), store.scratch("young")
+    (old / "vectors").write_bytes(b"1")
+    os.utime(old, (0, 0))
+    mine = store.scratch("mine")
+    assert (old.exists(), young.exists(), mine.exists()) == (False, True, True)
+    os.utime(young, (0, 0))
+    assert store.scratch("mine") == mine
+    assert young.exists()  # it was looked for once
+    assert store.sweep(0.0, keep="mine") == 1
+    assert (young.exists(), mine.exists()) == (False, True)
+
+
 def test_a_blob_is_read_once_and_again_if_the_cache_has_lost_or_damaged_it(store: ObjectStore) -> None:
     digest, before = store.put_blob(b"data"), store.requests()["bytes_read"]
     paths = {store.open_local(digest), open_store(store.url).open_local(digest)}
