@@ -7,8 +7,9 @@ source keeps a record of the copy, made before the first byte leaves, which lets
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from flows.operation import operation, recorded
 from indexmill.errors import BadInput, CorruptBlob
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
+from indexmill.store.pace import Pace
 from indexmill.text.counted import byte_size, counted
 from schemas.tables import DOCUMENTS
 from storage import exports, holds, refs, tombstones
@@ -60,7 +62,7 @@ def copy_version(
     version: int,
     target_url: str,
     *,
-    bytes_per_second: float | None = None,
+    bytes_per_second: float = math.inf,
     note: str = "",
     progress: Progress,
     clock: Clock = time.time,
@@ -77,9 +79,9 @@ def copy_version(
     manifest = read_manifest(source, ref.manifest)
     check_whole(source, manifest)
     target = _target(source, target_url)
-    if bytes_per_second is not None:
-        source.limit(bytes_per_second)
-        target.limit(bytes_per_second)
+    paces = [Pace(bytes_per_second), Pace(bytes_per_second)]
+    for store, pace in zip((source, target), paces, strict=True):
+        store.limit(pace)
     out: dict[str, JsonValue] = {"version": version, "to": target.url}
     back: dict[str, JsonValue] = {"version": version, "from": source.url, "note": note}
     with (
@@ -101,7 +103,7 @@ def copy_version(
                 by=this_user(),
                 created=timestamp(clock()),
             )
-        _send(source, lacking, target, progress)
+        _send(source, lacking, target, paces, progress)
         if standing is None or standing.manifest != ref.manifest:
             refs.check_there(source, version)  # a document of it may have been forgotten meanwhile
             newest = refs.newest(target)
@@ -168,16 +170,18 @@ def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> M
     return {digest: size for digest, size in wanted.items() if there.get(digest) != size}
 
 
-def _send(source: Store, blobs: Mapping[str, int], target: Store, progress: Progress) -> None:
+def _send(source: Store, blobs: Mapping[str, int], target: Store, paces: Iterable[Pace], progress: Progress) -> None:
     """Copy blobs, several at the same time."""
     progress.begin("copy", len(blobs))
     with ThreadPoolExecutor(_THREADS) as pool:
-        sent = [pool.submit(_send_one, source, digest, target) for digest in blobs]
         try:
+            sent = [pool.submit(_send_one, source, digest, target) for digest in blobs]
             for one in as_completed(sent):
                 one.result()
                 progress.advance("copy")
         except BaseException:
+            for pace in paces:
+                pace.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     progress.end("copy", f"{counted(len(blobs), 'blob')}, {byte_size(sum(blobs.values()))}")

@@ -334,9 +334,9 @@ class FolderStore:
         """The folder itself."""
         return self.root
 
-    def limit(self, bytes_per_second: float) -> None:
-        """Copy files into the store no faster than this."""
-        self._pace = Pace(bytes_per_second)
+    def limit(self, pace: Pace) -> None:
+        """Copy files into the store at this pace."""
+        self._pace = pace
 
     def requests(self) -> Mapping[str, int]:
         """None are sent."""

@@ -218,9 +218,9 @@ class ObjectStore:
         """The folder of the cache."""
         return self._files.cache.folder
 
-    def limit(self, bytes_per_second: float) -> None:
-        """Send and fetch blobs no faster than this."""
-        self._bucket.pace = Pace(bytes_per_second)
+    def limit(self, pace: Pace) -> None:
+        """Send and fetch blobs at this pace."""
+        self._bucket.pace = pace
 
     def requests(self) -> Mapping[str, int]:
         """The requests that this object has sent, and their bytes."""

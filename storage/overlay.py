@@ -19,6 +19,7 @@ from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.canonical import digest_of
 from indexmill.store.folder import hash_file, read_name
 from indexmill.store.layout import TEMPORARY, blob_path, check_name
+from indexmill.store.pace import Pace
 from storage.folder import drop_scratch, link, make_scratch
 from storage.protocol import Names, Stat, Store
 from storage.writing import writing_to_store
@@ -179,10 +180,10 @@ class OverlayStore:
         """The folder above."""
         return self.above
 
-    def limit(self, bytes_per_second: float) -> None:
+    def limit(self, pace: Pace) -> None:
         """Limit the store below."""
         if self.below is not None:
-            self.below.limit(bytes_per_second)
+            self.below.limit(pace)
 
     def requests(self) -> Mapping[str, int]:
         """Those of the store below."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from indexmill.store.pace import Pace
+
 __all__ = ["Names", "Stat", "Store"]
 
 Names: TypeAlias = list[str]
@@ -118,8 +120,11 @@ class Store(Protocol):
         """The folder on this machine that the store writes to: its own, or that of the cache of an object store."""
         ...
 
-    def limit(self, bytes_per_second: float) -> None:
-        """Move the bytes of files to or from the store no faster than this, with all threads of this process."""
+    def limit(self, pace: Pace) -> None:
+        """Move the bytes of files to or from the store at this pace from now on, with all threads that use the object.
+
+        Once the pace is stopped, methods that move files raise its Stopped.
+        """
         ...
 
     def requests(self) -> Mapping[str, int]:

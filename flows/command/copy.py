@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from flows.command.shared import make_progress, print_result
 from flows.copy import copy_version
+from flows.interrupt import Interrupt
 from indexmill.command.options import Options, common
 from indexmill.command.versions import version_of
 from indexmill.store.reader import StoreReader
@@ -62,7 +65,11 @@ def command(
     store = open_store(source)
     reader = StoreReader(store.url)
     number = version_of(reader, version or "newest") if alias is None else reader.resolve(alias=alias).version
-    copied = copy_version(store, number, target, bytes_per_second=bandwidth, note=note, progress=make_progress())
+    progress = make_progress()
+    with Interrupt(progress.note).installed():
+        copied = copy_version(
+            store, number, target, bytes_per_second=bandwidth or math.inf, note=note, progress=progress
+        )
     size = f"{counted(copied.blobs, 'file')} copied, {byte_size(copied.bytes)}"
     if copied.published:
         line = f"published version {copied.version} of {copied.target}, which is version {number} of {copied.source}"

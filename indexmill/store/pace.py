@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
 from indexmill.forks import Lock
 
-__all__ = ["UNLIMITED", "Pace"]
+__all__ = ["UNLIMITED", "Pace", "Stopped"]
+
+
+class Stopped(Exception):
+    """Raised in a thread that is to move no more bytes."""
 
 
 class Pace:
@@ -18,12 +23,13 @@ class Pace:
         self,
         bytes_per_second: float = float("inf"),
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises ValueError for a rate that is not positive."""
+        """clock, sleep: of a test. Raises ValueError for a rate that is not positive."""
         if not bytes_per_second > 0:
             raise ValueError(f"the limit is {bytes_per_second} bytes per second; expected more than 0")
-        self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
+        self._stopped = threading.Event()
+        self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep or self._stopped.wait
         self._lock = Lock()
         self._free = clock()
 
@@ -32,14 +38,20 @@ class Pace:
         """False if nobody ever waits."""
         return self._rate != float("inf")
 
+    def stop(self) -> None:
+        """Let nobody wait any more: `wait` raises Stopped from now on."""
+        self._stopped.set()
+
     def wait(self, size: int) -> None:
-        """Wait until so many bytes may be moved."""
+        """Wait until so many bytes may be moved; raises Stopped if none may any more."""
         with self._lock:
             now = self._clock()
             begin = max(now, self._free)
             self._free = begin + size / self._rate
         if begin > now:
             self._sleep(begin - now)
+        if self._stopped.is_set():
+            raise Stopped
 
     def pieces(self, file: IO[bytes], size: int) -> Iterator[bytes]:
         """The rest of a file in pieces of so many bytes, each when it may be moved."""

@@ -25,7 +25,7 @@ from storage.publish import check_whole, read_manifest
 from storage.stores import open_store
 from tasks.core.report import Silent
 from tests.flows.children import build
-from tests.flows.commands import Run
+from tests.flows.commands import Command, Run
 from tests.flows.disturbed import copy_and_die
 from tests.flows.readers import answers, flip_byte
 from tests.flows.versions import Versions, bare
@@ -234,3 +234,17 @@ def test_an_export_is_no_store_to_copy_from(store: FolderStore, target: Path) ->
     export_snapshot(store, 1, target, progress=Silent())
     with pytest.raises(SnapshotNotFound):
         open_store(target)
+
+
+def test_an_interrupted_copy_ends_at_once_and_goes_on_later(
+    versions: Versions, store: FolderStore, target: Path, tmp_path: Path
+) -> None:
+    copying = Command(tmp_path, "copy", store.root, target, "--bandwidth", "1KB")
+    while not any((target / "blobs").glob("*/*/*")) and copying.running:
+        time.sleep(0.05)
+    copying.signal(signal.SIGTERM)
+    assert copying.wait(60) == 130  # the copy itself would take minutes
+    assert "interrupted" in copying.err
+    assert refs.newest(open_folder(target)) is None
+    assert [run.state for run in runs.list_runs(open_folder(target))] == ["interrupted"]
+    assert copied(store, 1, target).manifest == versions.manifests[0]

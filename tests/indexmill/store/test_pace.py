@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from indexmill.store.pace import UNLIMITED, Pace
+from indexmill.store.pace import UNLIMITED, Pace, Stopped
 
 
 class Time:
@@ -40,6 +41,18 @@ def test_a_file_comes_in_pieces_at_the_pace() -> None:
     clock = Time()
     assert list(Pace(10, clock, clock.sleep).pieces(io.BytesIO(b"abcdefg"), 3)) == [b"abc", b"def", b"g"]
     assert clock.now == pytest.approx(100.6)
+
+
+def test_a_stop_wakes_those_who_wait() -> None:
+    pace = Pace(1)
+    pace.wait(1000)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(pace.wait, 1)
+        pace.stop()
+        with pytest.raises(Stopped):
+            waiting.result(10)
+    with pytest.raises(Stopped):
+        pace.wait(0)
 
 
 def test_nobody_waits_without_a_limit() -> None:
