@@ -220,7 +220,7 @@ def test_a_name_stays_inside_the_store(store: Store, name: str) -> None:
             call()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "s3 through a bad network"])
 @settings(max_examples=12)
 @given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
 def test_a_store_behaves_like_a_dictionary_of_first_writers(
