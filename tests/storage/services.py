@@ -45,6 +45,7 @@ class FaultProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else each answer waits 40 ms for the client to confirm its headers
 
             def log_message(self, *_: object) -> None:
                 pass
