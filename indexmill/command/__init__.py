@@ -12,9 +12,11 @@ import importlib
 import importlib.util
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -140,8 +142,14 @@ def run() -> NoReturn:
         os._exit(code)
 
     atexit.register(leave)  # the first to be registered, so the last to be called
+    if os.getpid() == 1:  # of a container: the kernel withholds signals that nothing handles
+        signal.signal(signal.SIGTERM, _interrupt)
     code = main()
     sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
