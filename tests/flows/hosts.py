@@ -1,6 +1,6 @@
 """Hosts for tests: network namespaces on a bridge, and a Dask cluster with mutual TLS whose processes run there.
 
-Root makes them with `ip`. A host has its own addresses, loopback device, home, cache and temporary files; it reaches the
+Root makes them with `ip`. A host has its own address, loopback device, home, cache and temporary files; it reaches the
 others, and what this process serves at `Network.gateway`, by the bridge alone.
 """
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
+import shutil
+import socket
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 import pytest
 
 pytest.importorskip("distributed")
@@ -116,3 +121,77 @@ def test_a_build_without_the_clusters_certificate_is_refused(site: Site, cluster
         with site.build(quick, settings, *more) as run:
             assert run.wait() == 2, run.err
             assert message in run.err
+
+
+def listening(host: Host) -> set[int]:
+    """The ports that the processes of a host listen at."""
+    return {
+        connection.laddr.port
+        for pid in host.processes()
+        for connection in psutil.Process(pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def answer(address: tuple[str, int], security: ssl.SSLContext | None) -> bytes:
+    """What a port says to a client without a certificate."""
+    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection(address, timeout=5))
+        if security is not None:
+            connection = stack.enter_context(security.wrap_socket(connection))
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        return connection.recv(100)
+    return b""
+
+
+def test_no_port_answers_a_client_without_a_certificate(cluster: DaskHosts) -> None:
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    for host in cluster.network.hosts:
+        ports = listening(host)
+        assert len(ports) >= 2
+        said = {(port, answer((host.address, port), security)) for port in ports for security in (None, anyone)}
+        assert {port for port, words in said if words} == set(), said
+
+
+def other_code(folder: Path) -> Path:
+    """A copy of the application that differs by a comment."""
+    for room in ("flows", "indexmill", "schemas", "storage", "tasks"):
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    with (folder / "tasks" / "core" / "stage.py").open("a") as file:
+        file.write("# other code\n")
+    return folder
+
+
+def test_a_worker_of_another_host_with_other_code_is_closed(site: Site, cluster: DaskHosts, quick: Path) -> None:
+    late = site.net.hosts[3]
+    with site.build(quick, cluster.settings) as run:
+        works(cluster, cluster.hosts[0])
+        process = cluster.worker(late, code=other_code(quick / "other"))
+        assert process.wait(120) is not None
+        site.ended_well(run)
+    assert "was closed, since it is not fit for this run: code" in run.err
+    assert all(not one["processing-tasks"] for one in departures(cluster, late))
+
+
+def test_a_cut_link_costs_time_only(site: Site, cluster: DaskHosts, quick: Path) -> None:
+    lost = cluster.hosts[0]
+    with site.build(quick, cluster.settings) as run:
+        works(cluster, lost)
+        lost.cut()
+        began = time.monotonic()
+        site.ended_well(run)
+        print("took", time.monotonic() - began)
+    (left,) = departures(cluster, lost)
+    print(left)
+    assert left["processing-tasks"]
+
+
+def test_a_link_cut_for_a_minute_costs_time_only(site: Site, cluster: DaskHosts, quick: Path) -> None:
+    lost = cluster.hosts[0]
+    with site.build(quick, cluster.settings) as run:
+        works(cluster, lost)
+        lost.cut()
+        time.sleep(60)
+        lost.restore()
+        site.ended_well(run)
