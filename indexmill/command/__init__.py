@@ -43,6 +43,7 @@ _PIPELINE = {
     "backfill": "Build the index of a large corpus in waves; stop and resume as you like.",
     "batches": "List the batches that an endpoint is answering, or cancel one.",
     "build": "Bring the index up to date with the corpus and publish it.",
+    "copy": "Copy a version into another store, a folder or a bucket.",
     "config": "Show every setting, its value and where it comes from, without secrets.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "forget": "Remove documents for good, from every version.",

@@ -6,9 +6,11 @@ milliseconds, and inherits no thread of the tests.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import importlib
+import io
 import json
 import os
 import signal
@@ -21,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from flows.run import BuildOptions, Outcome, backfill_inline, run_build
+from indexmill.command import main
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
 from storage import faults
@@ -32,7 +35,7 @@ from tasks.stages.recognise import rules as recognise
 from tests.llm_server import LlmServer
 from tests.paths import ROOT
 
-__all__ = ["NO_FAMILIES", "ROOT", "SMALL_TREE", "Ended", "Forks", "Warnings", "asking", "build", "settings"]
+__all__ = ["NO_FAMILIES", "ROOT", "SMALL_TREE", "Ended", "Forks", "Warnings", "asking", "build", "collect", "settings"]
 
 _UNEXPECTED = 99
 
@@ -99,6 +102,12 @@ def build(
     """A build without Prefect, inline unless an executor is given."""
     configuration = Configuration.model_validate(chosen)
     return run_build(configuration, executor or InlineExecutor(), Build.run, progress=progress or Silent(), **options)
+
+
+def collect(store: str) -> None:
+    """`indexmill gc` that removes all but the newest version at once, however young; says nothing."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["gc", "--store", store, "--keep-last", "1", "--grace", "0s", "--now"]) == 0
 
 
 class Forks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,15 @@ import pytest
 
 import indexmill
 from indexmill.store.reader import StoreReader
-from storage import runs
+from indexmill.store.verify import verify
+from storage import refs, runs
 from storage.stores import open_store
 from tests.corpora import documents, write_corpus
-from tests.flows.children import SMALL_TREE, Forks, build, settings
+from tests.flows.children import SMALL_TREE, Forks, build, collect, settings
 from tests.flows.readers import QUESTIONS, answers, whole_versions
+from tests.storage.networks import Network, bad_network
 from tests.storage.quick import quick_folder
-from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
+from tests.storage.services import FaultProxy
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class World:
     """Two corpora, their versions in a folder, and a service behind a bad network, through which `forks` build."""
 
     folder: Path
-    service: str
+    network: Network
     forks: Forks
     manifests: dict[int, str]
     parts: dict[int, int]
@@ -39,29 +42,29 @@ class World:
 
     def store(self) -> str:
         """A new place for a store."""
-        return f"{bucket_of(self.service)}/index"
+        return self.network.place()
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """In moto, or in the service that a test's parameter names."""
     rows = documents(8, words=110)
-    with quick_folder() as folder, patch.dict(os.environ, {"INDEXMILL_CACHE": str(folder / "cache")}):
+    with quick_folder() as folder, bad_network(getattr(request, "param", "moto"), folder) as network:
         write_corpus(folder / "1.jsonl", rows)
         title, text = rows["doc-0003"]
         write_corpus(folder / "2.jsonl", {**rows, "doc-0003": (title, f"{text} Falk left.")})
         made = [build(settings(folder / "store", folder / f"{n}.jsonl", families=SMALL_TREE)) for n in (1, 2)]
-        with s3_service() as service, FaultProxy(service, FAULTS) as proxy:
-            with s3_environment(proxy.url):
-                forks = Forks()
-            with forks:
-                yield World(
-                    folder=folder,
-                    service=service,
-                    forks=forks,
-                    manifests={version: one.manifest for version, one in enumerate(made, 1)},
-                    parts={version: one.parts_made for version, one in enumerate(made, 1)},
-                    answered={version: answers(folder / "store", version) for version in (1, 2)},
-                )
+        with patch.dict(os.environ, network.environment):
+            forks = Forks()
+        with forks:
+            yield World(
+                folder=folder,
+                network=network,
+                forks=forks,
+                manifests={version: one.manifest for version, one in enumerate(made, 1)},
+                parts={version: one.parts_made for version, one in enumerate(made, 1)},
+                answered={version: answers(folder / "store", version) for version in (1, 2)},
+            )
 
 
 def test_a_store_in_a_bucket_holds_what_a_folder_holds(world: World) -> None:
@@ -113,22 +116,62 @@ def boundaries(world: World) -> tuple[str, ...]:
 def test_a_refresh_killed_at_a_boundary_is_finished_by_the_next(world: World) -> None:
     crossed = boundaries(world)
     commit = [at for at, name in enumerate(crossed, 1) if "refs/" in name]
-    published = [killed_and_finished(world, at) for at in (commit[0], commit[-1] + 1)]
-    assert published == [False, True]
+    assert killed_and_finished(world, commit[-1] + 1)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("world", ["moto", "azurite"], indirect=True)
 def test_a_refresh_killed_at_every_boundary_is_finished_by_the_next(world: World) -> None:
     published = [killed_and_finished(world, at) for at in range(1, len(boundaries(world)) + 1)]
     assert 0 < sum(published) < len(published)
+
+
+def grown(world: World) -> str:
+    """A store with both versions; its blobs are old enough for a gc without a grace period."""
+    url = world.store()
+    for version in (1, 2):
+        build(world.settings(url, version))
+    time.sleep(1.1)  # times of blobs are whole seconds
+    return url
+
+
+def left(world: World, url: str) -> list[str]:
+    """The names of receipts and blobs; version 2 is whole, version 1 was removed."""
+    store = open_store(url)
+    assert sorted(refs.removals(store)) == [1]
+    assert StoreReader(url).newest().manifest == world.manifests[2]
+    checked = verify(StoreReader(url), 2)
+    assert checked.ok, checked.problems
+    return store.list("work/") + store.list("blobs/")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("world", ["moto", "azurite"], indirect=True)
+def test_a_gc_killed_at_every_boundary_is_finished_by_the_next(world: World) -> None:
+    url = grown(world)
+    crossed = world.forks.call("tests.flows.children:collect", url).crossed
+    expected = left(world, url)
+    for at in range(1, len(crossed) + 1):
+        url = grown(world)
+        assert world.forks.call("tests.flows.children:collect", url, at=at).code == -signal.SIGKILL
+        reader = StoreReader(url)
+        checked = verify(reader, 2)
+        assert checked.ok, checked.problems
+        assert reader.newest().manifest == world.manifests[2]
+        collect(url)
+        assert left(world, url) == expected
+        again = build(world.settings(url, 2))
+        assert (again.published, again.version, again.parts_made) == (False, 2, 0)
 
 
 def test_a_warm_open_asks_for_one_listing_and_one_record(world: World) -> None:
     url = world.store()
     build(world.settings(url, 1))
     with (
-        FaultProxy(world.service) as proxy,
-        s3_environment(proxy.url),
+        FaultProxy(world.network.service) as proxy,
+        world.network.at(proxy.url),
         patch.dict("indexmill.store.bucket._clients", clear=True),
     ):
         for _ in range(2):

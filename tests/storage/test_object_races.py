@@ -6,9 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -22,34 +20,28 @@ from storage.lease import acquire
 from storage.refs import commit
 from storage.stores import init_store, open_store
 from tests.storage import children
-from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
+from tests.storage.networks import NETWORKS, Network, bad_network
 
-
-@dataclass(frozen=True)
-class Network:
-    """A service, reached directly here, and by children through a proxy that answers badly."""
-
-    service: str
-    environment: dict[str, str]
-
-    def run(self, function: object, *arguments: object) -> int:
-        return self.run_all([(function, *arguments)])[0]
-
-    def run_all(self, calls: list[tuple[object, ...]]) -> list[int]:
-        return children.run_all([(children.in_environment, self.environment, *call) for call in calls])
-
-    def store(self) -> str:
-        """The URL of a new store."""
-        return init_store(f"{bucket_of(self.service)}/index").url
+SERVICES = ("moto", *(pytest.param(kind, marks=pytest.mark.slow) for kind in NETWORKS[1:]))
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    cache = str(tmp_path_factory.mktemp("cache"))
-    with s3_service() as service, FaultProxy(service, FAULTS) as proxy, patch.dict(os.environ, INDEXMILL_CACHE=cache):
-        with s3_environment(proxy.url):
-            environment = {name: os.environ[name] for name in os.environ if name.startswith(("AWS_", "INDEXMILL_"))}
-        yield Network(service, environment)
+def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with bad_network(request.param, tmp_path_factory.mktemp("network")) as network:
+        yield network
+
+
+def new_store(network: Network) -> str:
+    """The URL of a new store."""
+    return init_store(network.place()).url
+
+
+def run(network: Network, function: object, *arguments: object) -> int:
+    return run_all(network, [(function, *arguments)])[0]
+
+
+def run_all(network: Network, calls: list[tuple[object, ...]]) -> list[int]:
+    return children.run_all([(children.in_environment, network.environment, *call) for call in calls])
 
 
 def check_contiguous(url: str, workers: int, each: int) -> None:
@@ -61,14 +53,18 @@ def check_contiguous(url: str, workers: int, each: int) -> None:
     assert sorted(ref.manifest for ref in refs) == made
 
 
-@pytest.mark.parametrize(("workers", "each"), [(4, 3), pytest.param(8, 25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("network", "workers", "each"),
+    [("moto", 4, 3), *(pytest.param(kind, 8, 25, marks=pytest.mark.slow) for kind in NETWORKS)],
+    indirect=["network"],
+)
 def test_processes_that_plan_again_from_the_head_lose_and_double_nothing(
     network: Network, tmp_path: Path, workers: int, each: int
 ) -> None:
-    url = network.store()
+    url = new_store(network)
     barrier = children.context.Barrier(workers)
     calls = [(children.commit_in_turn, url, worker, each, barrier, False, tmp_path) for worker in range(workers)]
-    assert network.run_all(calls) == [0] * workers
+    assert run_all(network, calls) == [0] * workers
     check_contiguous(url, workers, each)
     assert sum(int(path.read_text()) for path in tmp_path.glob("lost-*")) > 0  # they did meet
 
@@ -90,15 +86,19 @@ def sampled(total: int, count: int) -> list[int]:
     return sorted({total * part // count + 1 for part in range(count)} | {total})
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("network", "count"),
+    [("moto", 4), *(pytest.param(kind, 1_000, marks=pytest.mark.slow) for kind in NETWORKS)],
+    indirect=["network"],
+)
 def test_a_run_killed_at_a_boundary_is_whole_or_absent_and_the_next_one_ends_it(network: Network, count: int) -> None:
     faults.arm(0)
-    digest = children.build(network.store()).manifest
+    digest = children.build(new_store(network)).manifest
     total = faults.crossings()
     seen = set()
     for at in sampled(total, min(count, total)):
-        url = network.store()
-        assert network.run(children.build_with_fault, url, at, "kill") == -signal.SIGKILL
+        url = new_store(network)
+        assert run(network, children.build_with_fault, url, at, "kill") == -signal.SIGKILL
         version = newest(url, {1: digest})
         seen.add(version)
         if not version:
@@ -108,10 +108,14 @@ def test_a_run_killed_at_a_boundary_is_whole_or_absent_and_the_next_one_ends_it(
     assert seen == {0, 1}
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("network", "count"),
+    [("moto", 3), *(pytest.param(kind, 1_000, marks=pytest.mark.slow) for kind in NETWORKS)],
+    indirect=["network"],
+)
 def test_a_collection_killed_at_a_boundary_harms_nothing_and_the_next_one_ends_it(network: Network, count: int) -> None:
     def grown() -> tuple[str, dict[int, str]]:
-        url = network.store()
+        url = new_store(network)
         return url, {version: children.build(url, version).manifest for version in (1, 2, 3)}
 
     url, digests = grown()
@@ -120,7 +124,7 @@ def test_a_collection_killed_at_a_boundary_harms_nothing_and_the_next_one_ends_i
     total = faults.crossings()
     for at in sampled(total, min(count, total)):
         url, digests = grown()
-        assert network.run(children.collect_with_fault, url, at) == -signal.SIGKILL
+        assert run(network, children.collect_with_fault, url, at) == -signal.SIGKILL
         assert newest(url, digests) == 3
         children.collect(url)
         assert newest(url, digests) == 3
@@ -130,8 +134,9 @@ def test_a_collection_killed_at_a_boundary_harms_nothing_and_the_next_one_ends_i
             StoreReader(url).resolve(version=1)
 
 
+@pytest.mark.parametrize("network", SERVICES, indirect=True)
 def test_a_process_that_was_stopped_past_the_end_of_its_lease_never_publishes(network: Network, tmp_path: Path) -> None:
-    url = network.store()
+    url = new_store(network)
     store = open_store(url)
     manifest = store.put_blob(b"{}")
     told = tmp_path / "pid"
