@@ -21,9 +21,10 @@ from indexmill.errors import BadInput, CorruptBlob
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
 from indexmill.store.pace import Pace
+from indexmill.store.signatures import Trust
 from indexmill.text.counted import byte_size, counted
 from schemas.tables import DOCUMENTS
-from storage import exports, holds, refs, tombstones
+from storage import exports, holds, refs, signatures, tombstones
 from storage.clock import Clock, timestamp
 from storage.processes import this_user
 from storage.protocol import Store
@@ -64,18 +65,23 @@ def copy_version(
     *,
     bytes_per_second: float = math.inf,
     note: str = "",
+    trust: Trust | None = None,
     progress: Progress,
     clock: Clock = time.time,
 ) -> Copied:
     """Publish a version of a store as the newest of another one, which is created if it is not there.
 
-    Every byte is checked against its digest on the way. Raises SnapshotNotFound for a version that does not exist or
+    Every byte is checked against its digest on the way, and signatures come along. trust: whose signatures the version
+    must have; NotTrusted before anything of it is read. Raises SnapshotNotFound for a version that does not exist or
     is no longer there, CorruptBlob for one that is not whole, BadInput for a target inside the source or a document
     that the target has forgotten, GateRefused where the target is on hold, LeaseLost while another run is at work
     there.
     """
     ref = refs.read(source, version)
     refs.check_there(source, version)
+    envelopes = signatures.envelopes(source, version)
+    if trust is not None:
+        trust.check(ref.manifest, envelopes, f"version {version} of {source.url}")
     manifest = read_manifest(source, ref.manifest)
     check_whole(source, manifest)
     target = _target(source, target_url)
@@ -118,6 +124,8 @@ def copy_version(
             run.published = True
         else:
             run.done = bool(lacking)
+        for envelope in envelopes:
+            signatures.add(target, standing.version, envelope)
         run.version, run.manifest = standing.version, standing.manifest
         run.report = {
             "copy": {"blobs": len(lacking), "bytes": sum(lacking.values())},

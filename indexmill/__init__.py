@@ -27,6 +27,7 @@ from indexmill.errors import (
     LeaseLost,
     ModelUnavailable,
     NotFound,
+    NotTrusted,
     SnapshotNotFound,
     StoreError,
     StoreNotWritable,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
     from indexmill.store.manifest import Ref
     from indexmill.store.reader import StoreReader
+    from indexmill.store.signatures import Trust
 
 __all__ = [
     "Answer",
@@ -63,11 +65,13 @@ __all__ = [
     "LeaseLost",
     "ModelUnavailable",
     "NotFound",
+    "NotTrusted",
     "Ref",
     "Snapshot",
     "SnapshotNotFound",
     "StoreError",
     "StoreNotWritable",
+    "Trust",
     "UnsupportedFormat",
     "VersionWithdrawn",
     "follow",
@@ -86,6 +90,7 @@ def open(  # noqa: A001
     processes: int = 1,
     manifest: str | None = None,
     cache: str | os.PathLike[str] | None = None,
+    trust: Trust | str | os.PathLike[str] | None = None,
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
@@ -99,13 +104,17 @@ def open(  # noqa: A001
     version with another one is refused before parsing.
     cache: the folder that keeps files of an object store; ``INDEXMILL_CACHE``, or a folder of the user's caches, by
     default. What a method needs is fetched when it is first used.
+    trust: whose signatures the version must have: a ``Trust``, or a file of JSON as ``indexmill sign --help`` shows it;
+    needs ``indexmill[signed]``. What is not signed so is refused before anything of it is parsed, with NotTrusted.
     Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
     for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
     """
     with LOADING:
         from indexmill.snapshot import open_snapshot
 
-        return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest, cache=cache)
+        return open_snapshot(
+            path, version=version, alias=alias, processes=processes, manifest=manifest, cache=cache, trust=trust
+        )
 
 
 def follow(
@@ -118,6 +127,7 @@ def follow(
     methods: Sequence[str] = (),
     smoke: Sequence[str] = (),
     check: Callable[[Snapshot], object] | None = None,
+    trust: Trust | str | os.PathLike[str] | None = None,
 ) -> Follower:
     """An index that serves the newest version of a store, or the one an alias points to, as that moves.
 
@@ -127,7 +137,7 @@ def follow(
     then replaces at once; questions under way finish where they began. A version that fails stays out: ``refusal`` and
     the log of ``indexmill.follower`` say why, and the next look tries again. While a version is tried, two are open.
 
-    poll: None for an index that looks only when ``look()`` is called. processes, cache: as ``open`` takes them.
+    poll: None for an index that looks only when ``look()`` is called. processes, cache, trust: as ``open`` takes them.
     methods: those to warm up; the default one of each version unless named. smoke: questions for which each of these
     methods must find something. check: called with a new snapshot, to refuse it by raising anything.
     Raises as ``open`` does, and GateRefused if the first version fails a smoke question.
@@ -135,7 +145,17 @@ def follow(
     with LOADING:
         from indexmill.follower import Follower
 
-    return Follower(path, alias, poll=poll, processes=processes, cache=cache, methods=methods, smoke=smoke, check=check)
+    return Follower(
+        path,
+        alias,
+        poll=poll,
+        processes=processes,
+        cache=cache,
+        methods=methods,
+        smoke=smoke,
+        check=check,
+        trust=trust,
+    )
 
 
 def versions(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> list[Ref]:
@@ -227,6 +247,7 @@ _LAZY = {
     "Hit": "indexmill.hits",
     "Ref": "indexmill.store.manifest",
     "Snapshot": "indexmill.snapshot",
+    "Trust": "indexmill.store.signatures",
 }
 """Classes whose modules import numpy and pyarrow: imported on first use."""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
 from indexmill.forks import LOADING, Lock, renew_in_children
 from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.store.signatures import Trust
 
 if TYPE_CHECKING:
     from indexmill.answer.base import Answer
@@ -66,13 +67,14 @@ class Follower:
         methods: Sequence[str],
         smoke: Sequence[str],
         check: Callable[[Snapshot], object] | None,
+        trust: Trust | str | os.PathLike[str] | None,
     ) -> None:
         if poll is not None and not poll > 0:
             raise BadInput(f"poll is {poll}; expected seconds above 0, or None for an index that looks when it is told")
         if isinstance(smoke, str) or isinstance(methods, str):
             raise BadInput("smoke and methods are sequences of texts; expected no single text")
         self._path, self._alias, self._poll = path, alias, poll
-        self._processes, self._cache = processes, cache
+        self._processes, self._cache, self._trust = processes, cache, None if trust is None else Trust.of(trust)
         self._methods, self._smoke, self._check = tuple(methods), tuple(smoke), check
         self._lock, self._looking = Lock(), Lock()
         self._closed = threading.Event()
@@ -171,7 +173,9 @@ class Follower:
             ref = store.resolve(alias=self._alias)
             if before is not None and before.ref == ref:
                 return before
-            return open_snapshot(self._path, ref.version, processes=self._processes, cache=self._cache)
+            return open_snapshot(
+                self._path, ref.version, processes=self._processes, cache=self._cache, trust=self._trust
+            )
 
     def _try(self, fresh: Snapshot, before: Snapshot | None) -> None:
         """Check and warm up a snapshot. Raises IndexmillError, or what the caller's check raises."""

@@ -9,7 +9,7 @@ import click
 from flows.command.shared import make_progress, print_result
 from flows.copy import copy_version
 from flows.interrupt import Interrupt
-from indexmill.command.options import Options, common
+from indexmill.command.options import Options, common, trust_option
 from indexmill.command.versions import version_of
 from indexmill.store.reader import StoreReader
 from indexmill.text.counted import byte_size, bytes_of, counted
@@ -37,10 +37,17 @@ class _Rate(click.ParamType[int]):
 @click.option("--version", "version", metavar="N", help="The version to copy; the newest by default.")
 @click.option("--alias", metavar="NAME", help="Copy the version that this alias points to.")
 @click.option("--bandwidth", metavar="RATE", type=_Rate(), help="Move at most so many bytes per second, such as 20MB.")
+@trust_option
 @click.option("--note", default="", help="A remark that is kept with the version there.")
 @common
 def command(
-    options: Options, source: str, target: str, version: str | None, alias: str | None, bandwidth: int | None, note: str
+    options: Options,
+    source: str,
+    target: str,
+    version: str | None,
+    alias: str | None,
+    bandwidth: int | None,
+    note: str,
 ) -> None:
     """Copy a version of STORE into the store at URL, where it becomes the newest.
 
@@ -68,7 +75,13 @@ def command(
     progress = make_progress()
     with Interrupt(progress.note).installed():
         copied = copy_version(
-            store, number, target, bytes_per_second=bandwidth or math.inf, note=note, progress=progress
+            store,
+            number,
+            target,
+            bytes_per_second=bandwidth or math.inf,
+            note=note,
+            trust=options.trust,
+            progress=progress,
         )
     size = f"{counted(copied.blobs, 'file')} copied, {byte_size(copied.bytes)}"
     if copied.published:

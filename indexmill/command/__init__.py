@@ -59,6 +59,7 @@ _PIPELINE = {
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "List the runs of the pipeline and how they ended.",
     "schedule": "Run the build on a schedule, on this machine.",
+    "sign": "Sign a version, so that those who read it can prove whose it is.",
     "store": "Check whether an object store keeps what an index relies on.",
     "status": "Show how fresh the index is, for people and monitors.",
 }

@@ -54,6 +54,7 @@ def test_the_package_offers_the_reader_and_every_error() -> None:
         "Hit",
         "Ref",
         "Snapshot",
+        "Trust",
         "follow",
         "newest",
         "open",
