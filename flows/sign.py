@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from flows.operation import recorded
+from indexmill.errors import ConfigurationError
 from indexmill.store.manifest import Manifest, Ref
-from indexmill.store.signatures import Statement, key_id, public_key, signed
+from indexmill.store.signatures import Statement, key_id, public_key, signed, signer
 from storage import refs, signatures
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
 
-__all__ = ["Signed", "sign"]
+__all__ = ["Signed", "read_key", "sign", "sign_unsigned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,24 @@ class Signed:
     """The public key."""
     keyid: str
     run: str
+
+
+def read_key(path: Path) -> str:
+    """The private key in a file; raises ConfigurationError, which does not show it, for a file that holds none."""
+    try:
+        private = path.read_text(encoding="ascii")
+        public_key(private)
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it holds no private key"
+        raise ConfigurationError(f"{path}: {told}; `indexmill sign --new-key FILE` makes a key") from None
+    return private
+
+
+def sign_unsigned(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
+    """Sign a version unless this key has signed it already."""
+    if key_id(public_key(private)) not in map(signer, signatures.envelopes(store, ref.version)):
+        said = Statement(ref.manifest, ref.version, created, _provenance(ref, manifest))
+        signatures.add(store, ref.version, signed(said, private))
 
 
 def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) -> Signed:

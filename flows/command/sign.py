@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from flows.command.shared import FILE, print_result, store_of, version_number
-from flows.sign import sign
+from flows.sign import read_key, sign
 from indexmill.command.options import Options, common
 from indexmill.errors import BadInput
 from indexmill.store.signatures import new_key, public_key
@@ -34,6 +34,8 @@ def command(options: Options, version: str | None, key: Path | None, new_key: Pa
     new one. A version may have any number of signatures; to change keys, sign with both until all readers know the
     new one.
 
+    A build signs what it publishes where `run.signing_key_file` names a key.
+
     A signature vouches for the SHA-256 of the manifest, hence for every byte of the version. It travels with `copy` and
     `export`.
     """
@@ -45,17 +47,8 @@ def command(options: Options, version: str | None, key: Path | None, new_key: Pa
         return
     assert key is not None  # noqa: S101 - see above
     store = store_of(options)
-    done = sign(store, version_number(store, version or "newest"), _read_key(key))
+    done = sign(store, version_number(store, version or "newest"), read_key(key))
     print_result(options, done, [f"signed version {done.version}, manifest {done.manifest}, by {done.key}"])
-
-
-def _read_key(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path}: the private key cannot be read: {error}; `indexmill sign --new-key` makes one"
-        ) from None
 
 
 def _write_key(path: Path) -> str:

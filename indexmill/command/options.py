@@ -307,7 +307,7 @@ trust_option = click.option(
     metavar="FILE",
     callback=_read_trust,
     expose_value=False,
-    help="Take only what is signed as this file demands; see `indexmill sign --help`.",
+    help="Take only what is signed as this file demands; the help of `indexmill sign` shows one.",
 )
 """Adds ``--trust``, kept as ``Options.trust``."""
 

@@ -27,7 +27,17 @@ from indexmill.store.layout import is_digest
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["ENVELOPE_BYTES", "SIGNATURES_FILE", "Statement", "Trust", "key_id", "new_key", "public_key", "signed"]
+__all__ = [
+    "ENVELOPE_BYTES",
+    "SIGNATURES_FILE",
+    "Statement",
+    "Trust",
+    "key_id",
+    "new_key",
+    "public_key",
+    "signed",
+    "signer",
+]
 
 SIGNATURES_FILE = "signatures.json"
 """The envelopes of an exported folder."""
@@ -161,6 +171,14 @@ def signed(statement: Statement, private: str) -> bytes:
     return canonical_json(
         {"payload": _encoded(payload), "payloadType": _PAYLOAD_TYPE, "signatures": [signature]},
     )
+
+
+def signer(envelope: bytes) -> str | None:
+    """The id of the key that an envelope of `signed` names, unchecked; None for anything else."""
+    try:
+        return str(json.loads(envelope)["signatures"][0]["keyid"])
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return None
 
 
 def new_key() -> str:

@@ -17,7 +17,7 @@ from flows.export import export_snapshot
 from flows.promote import promote
 from flows.rollback import roll_back
 from flows.sign import sign
-from indexmill.errors import CorruptBlob, NotTrusted
+from indexmill.errors import ConfigurationError, CorruptBlob, NotTrusted
 from indexmill.snapshot import Snapshot
 from indexmill.store.layout import BRANCH, blob_path, ref_name, signature_name
 from indexmill.store.manifest import Manifest
@@ -25,6 +25,7 @@ from indexmill.store.signatures import SIGNATURES_FILE, Trust, new_key, public_k
 from storage import refs, runs, signatures
 from storage.folder import FolderStore, open_folder
 from tasks.core.report import Silent
+from tests.flows.children import build
 from tests.flows.commands import Run
 from tests.flows.readers import flip_byte
 from tests.flows.versions import Versions, bare
@@ -215,3 +216,23 @@ def test_signing_needs_a_whole_version(store: FolderStore) -> None:
     shutil.rmtree(store.root / "blobs")
     with pytest.raises(CorruptBlob):
         sign(open_folder(store.root), 1, EVE)
+
+
+def test_a_build_signs_what_it_publishes_and_what_was_left_unsigned(
+    two_versions: FolderStore, versions: Versions, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text(f"{ADA}\n")
+    signing = versions.settings(two_versions.root) | {"run": {"signing_key_file": str(tmp_path / "key")}}
+    for _ in range(2):
+        assert not build(signing).published
+        assert len(signatures.envelopes(two_versions, 2)) == 1
+    with opened(two_versions.root) as snapshot:
+        assert "signing_key_file" not in json.dumps(snapshot.manifest.configuration)
+    versions.corpus.with_name("third.jsonl").write_text('{"id": "a", "title": "A", "text": "Ada Marl was here."}\n')
+    third = signing | {"corpus": {"paths": [str(versions.corpus.with_name("third.jsonl"))]}}
+    assert build(third).published
+    with opened(two_versions.root) as snapshot:
+        assert snapshot.version == 3
+    (tmp_path / "key").write_text("no key")
+    with pytest.raises(ConfigurationError, match="it holds no private key"):
+        build(signing)
