@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = ["DaskHosts", "Host", "Network", "dask_hosts", "missing", "network", "
 
 _NETWORKS = itertools.count(1)
 _PORT = 8786
+_LISTEN = "0A"
 _PATIENCE = 120.0
 """Seconds for a scheduler and its workers to start."""
 
@@ -87,6 +88,16 @@ class Host:
     def processes(self) -> list[int]:
         """The ids of its processes."""
         return [int(pid) for pid in _ip("netns", "pids", self.name).split()]
+
+    def listening(self) -> set[int]:
+        """The ports at which something listens for TCP on its addresses."""
+        found = set()
+        for name in ("tcp", "tcp6"):
+            for line in _ip("netns", "exec", self.name, "cat", f"/proc/net/{name}").splitlines()[1:]:
+                local, _, state = line.split()[1:4]
+                if state == _LISTEN:
+                    found.add(int(local.rpartition(":")[2], 16))
+        return found
 
     def cut(self) -> None:
         """Drop every packet from and to this host, in silence, as a switch does that loses its power."""
@@ -173,13 +184,12 @@ def tls_settings(folder: Path) -> dict[str, str]:
     return {"ca": pem, "certificate": pem, "key": str(folder / "key.pem")}
 
 
-@dataclass
+@dataclass(frozen=True)
 class DaskHosts:
     """A scheduler on the first host of a network, and workers on the others."""
 
     network: Network
     credentials: Path
-    started: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -237,17 +247,15 @@ _OPTIONS = ("--protocol", "tls", "--no-dashboard")
 
 
 @contextlib.contextmanager
-def dask_hosts(
-    folder: Path, net: Network, options: Callable[[int], tuple[object, ...]] = lambda _: ()
-) -> Iterator[DaskHosts]:
-    """A cluster with a worker on every host of a network but the first; options: of the worker with that number."""
+def dask_hosts(folder: Path, net: Network, *options: object) -> Iterator[DaskHosts]:
+    """A cluster with a worker on every host of a network but the first. options: of each worker."""
     credentials = folder / "credentials"
-    if not credentials.exists():
-        credentials.mkdir()
-        write_credentials(credentials)
+    credentials.mkdir()
+    write_credentials(credentials)
     cluster = DaskHosts(net, credentials)
-    processes = [cluster.scheduler(), *(cluster.worker(host, *options(at)) for at, host in enumerate(cluster.hosts))]
+    processes = []
     try:
+        processes += [cluster.scheduler(), *(cluster.worker(host, *options) for host in cluster.hosts)]
         with cluster.client() as client:
             client.wait_for_workers(len(cluster.hosts), timeout=_PATIENCE)
         yield cluster

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import psutil
 import pytest
 
 pytest.importorskip("distributed")
@@ -123,16 +122,6 @@ def test_a_build_without_the_clusters_certificate_is_refused(site: Site, cluster
             assert message in run.err
 
 
-def listening(host: Host) -> set[int]:
-    """The ports that the processes of a host listen at."""
-    return {
-        connection.laddr.port
-        for pid in host.processes()
-        for connection in psutil.Process(pid).net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
-
-
 def answer(address: tuple[str, int], security: ssl.SSLContext | None) -> bytes:
     """What a port says to a client without a certificate."""
     with contextlib.suppress(OSError, http.client.HTTPException), contextlib.ExitStack() as stack:
@@ -148,7 +137,7 @@ def test_no_port_answers_a_client_without_a_certificate(cluster: DaskHosts) -> N
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
     for host in cluster.network.hosts:
-        ports = listening(host)
+        ports = host.listening()
         assert len(ports) >= 2
         said = {(port, answer((host.address, port), security)) for port in ports for security in (None, anyone)}
         assert {port for port, words in said if words} == set(), said
@@ -195,3 +184,43 @@ def test_a_link_cut_for_a_minute_costs_time_only(site: Site, cluster: DaskHosts,
         time.sleep(60)
         lost.restore()
         site.ended_well(run)
+
+
+@pytest.mark.parametrize("again", [("--lifetime-restart",), ()], ids=["restarted", "replaced"])
+def test_workers_may_leave_at_their_walltime(site: Site, quick: Path, again: tuple[str, ...]) -> None:
+    options = ("--lifetime", "6s", "--lifetime-stagger", "2s", *again)
+    with dask_hosts(quick, Network(site.net.gateway, site.net.hosts[:3]), *options) as cluster:
+        with site.build(quick, cluster.settings) as run:
+            works(cluster, cluster.hosts[0])
+            workers = dict.fromkeys(cluster.hosts, None)
+            began = time.time()
+            while run.running:
+                for host in workers:
+                    if (
+                        not again
+                        and (workers[host] is None or workers[host].poll() is not None)
+                        and len(host.processes()) == 0
+                    ):
+                        workers[host] = cluster.worker(host, *options)
+                time.sleep(0.1)
+            site.ended_well(run)
+            print(run.err)
+        for host in cluster.hosts:
+            print(departures(cluster, host))
+
+
+def test_a_build_that_meets_a_cut_link(site: Site, cluster: DaskHosts, quick: Path) -> None:
+    cluster.hosts[0].cut()
+    began = time.time()
+    with site.build(quick, cluster.settings) as run:
+        print(run.wait(), run.err, time.time() - began)
+        print(run.out)
+
+
+def test_a_build_whose_schedulers_host_is_lost(site: Site, cluster: DaskHosts, quick: Path) -> None:
+    with site.build(quick, cluster.settings) as run:
+        works(cluster, cluster.hosts[0])
+        cluster.network.hosts[0].cut()
+        began = time.time()
+        print(run.wait(), run.err, time.time() - began)
+        print(run.out)
