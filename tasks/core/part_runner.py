@@ -187,7 +187,14 @@ class PartRunner:
             job = self._job(stage, spec, key)
             heard = partial(self._within, stage.name, key)
             calls.append(
-                Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=spec.asking is not None, heard=heard)
+                Call(
+                    f"{self.run_id}-{stage.name}-{key}",
+                    make_part,
+                    (job,),
+                    local=stage.local,
+                    asks=spec.asking is not None,
+                    heard=heard,
+                )
             )
         return calls
 

@@ -193,7 +193,7 @@ def test_workers_may_leave_at_their_walltime(site: Site, quick: Path, again: tup
         with site.build(quick, cluster.settings) as run:
             works(cluster, cluster.hosts[0])
             workers = dict.fromkeys(cluster.hosts, None)
-            began = time.time()
+
             while run.running:
                 for host in workers:
                     if (
