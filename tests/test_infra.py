@@ -36,8 +36,8 @@ def loaded(name: str) -> Any:
 
 def test_every_deployment_names_a_flow_and_its_parameters() -> None:
     for deployment in loaded("prefect.yaml")["deployments"]:
-        module, _, name = deployment["entrypoint"].partition(":")
-        flow = getattr(importlib.import_module(module.removesuffix(".py").replace("/", ".")), name)
+        module, _, name = deployment["entrypoint"].rpartition(".")
+        flow = getattr(importlib.import_module(module), name)
         assert set(deployment["parameters"]) <= set(inspect.signature(flow.fn).parameters)
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
