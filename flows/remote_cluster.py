@@ -200,10 +200,7 @@ def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[s
     describe = functools.partial(client.run, describe_worker, store, on_error="return")
     in_thread("check-workers", describe, described)  # or never answered
     try:
-        # A worker whose link is cut is not there: where it joins again, `WorkerCheck` looks at it.
-        answers = {
-            name: answer for name, answer in described.result(_ANSWER).items() if not isinstance(answer, OSError)
-        }
+        found = described.result(_ANSWER)
     except TimeoutError as error:
         raise IndexmillError(
             f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "

@@ -241,43 +241,6 @@ def replaced(cluster: DaskHosts, *options: object) -> Iterator[None]:
 @pytest.mark.parametrize("again", [("--lifetime-restart",), ()], ids=["restarted", "replaced"])
 def test_workers_may_leave_at_their_walltime(site: Site, quick: Path, again: tuple[str, ...]) -> None:
     options = ("--lifetime", "6s", "--lifetime-stagger", "2s", *again)
-<<<<<<< HEAD
-    with dask_hosts(quick, Network(site.net.gateway, site.net.hosts[:3]), *options) as cluster:
-        with site.build(quick, cluster.settings) as run:
-            works(cluster, cluster.hosts[0])
-            workers = dict.fromkeys(cluster.hosts, None)
-
-            while run.running:
-                for host in workers:
-                    if (
-                        not again
-                        and (workers[host] is None or workers[host].poll() is not None)
-                        and len(host.processes()) == 0
-                    ):
-                        workers[host] = cluster.worker(host, *options)
-                time.sleep(0.1)
-            site.ended_well(run)
-            print(run.err)
-        for host in cluster.hosts:
-            print(departures(cluster, host))
-
-
-def test_a_build_that_meets_a_cut_link(site: Site, cluster: DaskHosts, quick: Path) -> None:
-    cluster.hosts[0].cut()
-    began = time.time()
-    with site.build(quick, cluster.settings) as run:
-        print(run.wait(), run.err, time.time() - began)
-        print(run.out)
-
-
-def test_a_build_whose_schedulers_host_is_lost(site: Site, cluster: DaskHosts, quick: Path) -> None:
-    with site.build(quick, cluster.settings) as run:
-        works(cluster, cluster.hosts[0])
-        cluster.network.hosts[0].cut()
-        began = time.time()
-        print(run.wait(), run.err, time.time() - began)
-        print(run.out)
-=======
     with (
         dask_hosts(quick, Network(site.net.gateway, site.net.hosts[:3]), *options) as cluster,
         replaced(cluster, *options),
@@ -289,4 +252,3 @@ def test_a_build_whose_schedulers_host_is_lost(site: Site, cluster: DaskHosts, q
         left = departures(cluster, *cluster.hosts)
         assert len(left) > before
         assert all(one["expected"] for one in left)
->>>>>>> hosts
