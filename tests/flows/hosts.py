@@ -239,6 +239,8 @@ class DaskHosts:
             "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
             "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": pem["ca"],
             **files,
+            "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+            "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",
         }
 
 
