@@ -3,9 +3,9 @@
     python -m benchmarks.hosts CORPUS.jsonl [--hosts 2 3] [--cut 60]
     python -m benchmarks.hosts CORPUS.jsonl --docs 300 --hosts 2 --cut 0      # a minute, for every day
 
-Hosts are network namespaces of this machine (root and `ip` are needed): one has the Dask scheduler, each of the others a
-worker. They have mutual TLS, share no folder, and reach moto's S3 by a bridge. In the last build the link of a host with
-work is cut for `--cut` seconds; a worker that ends is started again, as a service manager does.
+Hosts are network namespaces of this machine (root and `ip` are needed): one has the Dask scheduler, each of the others
+a worker. They have mutual TLS, share no folder, and reach moto's S3 by a bridge. In the last build the link of a host
+with work is cut for `--cut` seconds; a worker that ends is started again, as a service manager does.
 """
 
 from __future__ import annotations
