@@ -157,23 +157,28 @@ def test_a_worker_of_another_host_with_other_code_is_closed(site: Site, cluster:
     assert all(not one["processing-tasks"] for one in departures(cluster, late))
 
 
-@pytest.mark.parametrize("seconds", [10, None])
-def test_a_cut_link_costs_time_only(site: Site, cluster: DaskHosts, quick: Path, seconds: float | None) -> None:
+@pytest.mark.parametrize("number", [0, 1], ids=["scheduler", "worker"])
+def test_a_link_cut_for_seconds_is_waited_for(site: Site, cluster: DaskHosts, quick: Path, number: int) -> None:
+    with site.build(quick, cluster.settings) as run:
+        wait_for_work(run, cluster, cluster.hosts[0])
+        cluster.network.hosts[number].cut()
+        time.sleep(SILENCE / 3)
+        assert run.running
+        cluster.network.hosts[number].restore()
+        site.ended_well(run)
+    assert departures(cluster, *cluster.hosts) == []
+
+
+def test_the_work_of_a_worker_whose_link_is_cut_is_done_elsewhere(site: Site, cluster: DaskHosts, quick: Path) -> None:
     lost = cluster.hosts[0]
     with site.build(quick, cluster.settings) as run:
         wait_for_work(run, cluster, lost)
         lost.cut()
-        if seconds is not None:
-            time.sleep(seconds)
-            lost.restore()
         site.ended_well(run)
-    left = departures(cluster, lost)
-    if seconds is not None:
-        assert left == []
-        return
-    assert [one["expected"] for one in left] == [False]
-    assert left[0]["processing-tasks"]
-    deadline = time.monotonic() + 3 * SILENCE
+    (left,) = departures(cluster, lost)
+    assert left["processing-tasks"]
+    assert not left["expected"]
+    deadline = time.monotonic() + 4 * SILENCE
     while lost.processes():
         assert time.monotonic() < deadline, "a worker that lost its scheduler ends, so that it is started anew"
         time.sleep(0.1)
