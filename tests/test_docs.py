@@ -24,7 +24,8 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglo
 ROOMS = "indexmill|tasks|flows|storage|schemas|benchmarks|infra|tests"
 SUFFIXES = (".json", ".jsonl", ".md", ".py", ".yaml", ".service")
 OTHERS = {"--build-arg", "--community-level", "--scale", "--help"}
-"""Options of Docker, GraphRAG and Compose, and of every command."""
+OTHERS |= {"--lifetime-restart", "--nanny-port", "--no-dashboard", "--worker-port"}
+"""Options of Docker, GraphRAG, Compose and Dask's workers, and of every command."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
 

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,9 +24,21 @@ from distributed import Client
 from distributed.security import Security
 
 from flows.credentials import write_credentials
+from tests.flows.commands import Command
 from tests.paths import ROOT
 
-__all__ = ["DaskHosts", "Host", "Network", "dask_hosts", "missing", "network", "tls_settings"]
+__all__ = [
+    "DaskHosts",
+    "Host",
+    "Network",
+    "dask_hosts",
+    "departures",
+    "missing",
+    "network",
+    "replaced",
+    "tls_settings",
+    "wait_for_work",
+]
 
 _NETWORKS = itertools.count(1)
 _PORT = 8786
@@ -267,3 +280,47 @@ def dask_hosts(folder: Path, net: Network, *options: object) -> Iterator[DaskHos
             _end(host)
         for process in processes:
             process.wait(30)
+
+
+@contextlib.contextmanager
+def replaced(cluster: DaskHosts, *options: object) -> Iterator[None]:
+    """Start a worker on every host that has none, again and again, as a batch system does."""
+    ended = threading.Event()
+    workers: dict[Host, subprocess.Popen[bytes]] = {}
+
+    def replace() -> None:
+        while not ended.wait(0.1):
+            for host in cluster.hosts:
+                if not host.processes() and (host not in workers or workers[host].poll() is not None):
+                    workers[host] = cluster.worker(host, *options)
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        for process in workers.values():
+            process.kill()
+            process.wait()
+
+
+def wait_for_work(run: Command, cluster: DaskHosts, host: Host) -> None:
+    """Return as soon as a worker of a host has work."""
+    with cluster.client() as client:
+        while not any(keys for worker, keys in client.processing().items() if f"//{host.address}:" in worker):
+            if not run.running:
+                raise RuntimeError(f"{host.name} had no work: {run.err}")
+            time.sleep(0.005)
+
+
+def departures(cluster: DaskHosts, *hosts: Host) -> list[dict[str, Any]]:
+    """The scheduler's events of workers of some hosts that left."""
+    with cluster.client() as client:
+        events = [event for _, event in client.get_events("all")]
+    return [
+        one
+        for one in events
+        if one.get("action") == "remove-worker" and any(f"//{host.address}:" in one["worker"] for host in hosts)
+    ]

@@ -8,8 +8,6 @@ import os
 import shutil
 import socket
 import ssl
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +22,17 @@ pytest.importorskip("distributed")
 from flows.credentials import write_credentials
 from tests.flows.commands import Command, command, write_settings
 from tests.flows.expected import Expected
-from tests.flows.hosts import DaskHosts, Host, Network, dask_hosts, missing, network, tls_settings
+from tests.flows.hosts import (
+    DaskHosts,
+    Network,
+    dask_hosts,
+    departures,
+    missing,
+    network,
+    replaced,
+    tls_settings,
+    wait_for_work,
+)
 from tests.paths import ROOT
 from tests.storage.quick import quick_folder
 from tests.storage.services import bucket_of, s3_service
@@ -84,29 +92,10 @@ def cluster(site: Site, quick: Path) -> Iterator[DaskHosts]:
         yield cluster
 
 
-def works(run: Command, cluster: DaskHosts, host: Host) -> None:
-    """Return as soon as a worker of a host has work."""
-    with cluster.client() as client:
-        while not any(keys for worker, keys in client.processing().items() if f"//{host.address}:" in worker):
-            assert run.running, f"{host.name} had no work: {run.err}"
-            time.sleep(0.005)
-
-
-def departures(cluster: DaskHosts, *hosts: Host) -> list[dict[str, Any]]:
-    """The scheduler's events of workers of some hosts that left."""
-    with cluster.client() as client:
-        events = [event for _, event in client.get_events("all")]
-    return [
-        one
-        for one in events
-        if one.get("action") == "remove-worker" and any(f"//{host.address}:" in one["worker"] for host in hosts)
-    ]
-
-
 def test_three_hosts_build_what_a_folder_holds(site: Site, quick: Path) -> None:
     with dask_hosts(quick, site.net) as cluster, site.build(quick, cluster.settings) as run:
         for host in cluster.hosts:
-            works(run, cluster, host)
+            wait_for_work(run, cluster, host)
         site.ended_well(run)
 
 
@@ -160,7 +149,7 @@ def other_code(folder: Path) -> Path:
 def test_a_worker_of_another_host_with_other_code_is_closed(site: Site, cluster: DaskHosts, quick: Path) -> None:
     late = site.net.hosts[3]
     with site.build(quick, cluster.settings) as run:
-        works(run, cluster, cluster.hosts[0])
+        wait_for_work(run, cluster, cluster.hosts[0])
         process = cluster.worker(late, code=other_code(quick / "other"))
         assert process.wait(120) is not None
         site.ended_well(run)
@@ -168,23 +157,28 @@ def test_a_worker_of_another_host_with_other_code_is_closed(site: Site, cluster:
     assert all(not one["processing-tasks"] for one in departures(cluster, late))
 
 
-@pytest.mark.parametrize("seconds", [10, None])
-def test_a_cut_link_costs_time_only(site: Site, cluster: DaskHosts, quick: Path, seconds: float | None) -> None:
+@pytest.mark.parametrize("number", [0, 1], ids=["scheduler", "worker"])
+def test_a_link_cut_for_seconds_is_waited_for(site: Site, cluster: DaskHosts, quick: Path, number: int) -> None:
+    with site.build(quick, cluster.settings) as run:
+        wait_for_work(run, cluster, cluster.hosts[0])
+        cluster.network.hosts[number].cut()
+        time.sleep(SILENCE / 3)
+        assert run.running
+        cluster.network.hosts[number].restore()
+        site.ended_well(run)
+    assert departures(cluster, *cluster.hosts) == []
+
+
+def test_the_work_of_a_worker_whose_link_is_cut_is_done_elsewhere(site: Site, cluster: DaskHosts, quick: Path) -> None:
     lost = cluster.hosts[0]
     with site.build(quick, cluster.settings) as run:
-        works(run, cluster, lost)
+        wait_for_work(run, cluster, lost)
         lost.cut()
-        if seconds is not None:
-            time.sleep(seconds)
-            lost.restore()
         site.ended_well(run)
-    left = departures(cluster, lost)
-    if seconds is not None:
-        assert left == []
-        return
-    assert [one["expected"] for one in left] == [False]
-    assert left[0]["processing-tasks"]
-    deadline = time.monotonic() + 3 * SILENCE
+    (left,) = departures(cluster, lost)
+    assert left["processing-tasks"]
+    assert not left["expected"]
+    deadline = time.monotonic() + 4 * SILENCE
     while lost.processes():
         assert time.monotonic() < deadline, "a worker that lost its scheduler ends, so that it is started anew"
         time.sleep(0.1)
@@ -214,30 +208,6 @@ def test_a_build_that_loses_the_schedulers_host_says_so_and_the_next_goes_on(sit
         assert run.json()["parts_reused"] > 0
 
 
-@contextlib.contextmanager
-def replaced(cluster: DaskHosts, *options: object) -> Iterator[None]:
-    """Start a worker on every host that has none, again and again, as a batch system does."""
-    ended = threading.Event()
-    workers: dict[Host, subprocess.Popen[bytes]] = {}
-
-    def replace() -> None:
-        while not ended.wait(0.1):
-            for host in cluster.hosts:
-                if not host.processes() and (host not in workers or workers[host].poll() is not None):
-                    workers[host] = cluster.worker(host, *options)
-
-    thread = threading.Thread(target=replace)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        for process in workers.values():
-            process.kill()
-            process.wait()
-
-
 @pytest.mark.parametrize("again", [("--lifetime-restart",), ()], ids=["restarted", "replaced"])
 def test_workers_may_leave_at_their_walltime(site: Site, quick: Path, again: tuple[str, ...]) -> None:
     options = ("--lifetime", "6s", "--lifetime-stagger", "2s", *again)
@@ -246,7 +216,7 @@ def test_workers_may_leave_at_their_walltime(site: Site, quick: Path, again: tup
         replaced(cluster, *options),
         site.build(quick, cluster.settings) as run,
     ):
-        works(run, cluster, cluster.hosts[0])
+        wait_for_work(run, cluster, cluster.hosts[0])
         before = len(departures(cluster, *cluster.hosts))
         site.ended_well(run)
         left = departures(cluster, *cluster.hosts)
