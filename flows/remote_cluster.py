@@ -19,7 +19,7 @@ from distributed import Client
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
-from flows.cluster import closing, in_thread, started
+from flows.cluster import closing, in_thread, quiet_logs, started
 from flows.worker_check import WorkerCheck, describe_worker, misfit
 from indexmill.errors import BadInput, IndexmillError
 from schemas.config import DaskSettings
@@ -51,6 +51,7 @@ def remote_cluster(
     """
     security = _security(settings)
     with ExitStack() as stack:
+        stack.enter_context(quiet_logs())
         if settings.address is None:
             cluster = stack.enter_context(_made(settings, workers, security))
             address = cluster.scheduler_address

@@ -112,6 +112,15 @@ class Host:
                     found.add(int(local.rpartition(":")[2], 16))
         return found
 
+    def end(self) -> None:
+        """Kill all its processes: nothing of what they hold is needed."""
+        deadline = time.monotonic() + 30
+        while (found := self.processes()) and time.monotonic() < deadline:
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
     def cut(self) -> None:
         """Drop every packet from and to this host, in silence, as a switch does that loses its power."""
         _ip("link", "set", self.port, "nomaster")
@@ -152,7 +161,7 @@ def network(folder: Path, count: int) -> Iterator[Network]:
             inner = ("-n", host.name)
             _ip("link", "add", host.port, "type", "veth", "peer", "name", "eth0", "netns", host.name)
             stack.callback(_ip, "link", "del", host.port)  # a namespace is removed late, its end of a link with it
-            stack.callback(_end, host)
+            stack.callback(host.end)
             _ip("link", "set", host.port, "master", bridge, "up")
             _ip(*inner, "addr", "add", f"{host.address}/24", "dev", "eth0")
             _ip(*inner, "link", "set", "eth0", "up")
@@ -170,18 +179,6 @@ def _free_prefix(number: int) -> str:
         if f"{prefix}." not in routes:
             return prefix
     raise RuntimeError("no private network is free")
-
-
-def _end(host: Host) -> None:
-    """Kill all processes of a host: nothing of what they hold is needed."""
-    deadline = time.monotonic() + 30
-    while (found := host.processes()) and time.monotonic() < deadline:
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.05)
 
 
 def _ip(*words: str) -> str:
@@ -277,7 +274,7 @@ def dask_hosts(folder: Path, net: Network, *options: object) -> Iterator[DaskHos
     finally:
         for host in net.hosts:
             host.restore()
-            _end(host)
+            host.end()
         for process in processes:
             process.wait(30)
 
