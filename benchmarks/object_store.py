@@ -5,7 +5,8 @@
 
 Without AWS_ENDPOINT_URL in the environment, moto's server on this machine is the service; otherwise the bucket of
 `--bucket` at that endpoint is used. For each store: a first build, a night in which `--change` documents are edited,
-and a night without a change, each with the real command; then opening and a first question with an empty cache, and
+and a night without a change, each with the real command, and after each a copy of the folder's version to another
+store in the bucket; then opening and a first question with an empty cache, and
 again with a full one, each in a new process.
 """
 
@@ -61,6 +62,22 @@ def build(store: str, corpus: Path) -> dict[str, Any]:
     return {**outcome, "wall": seconds, "requests": run.get("requests", {})}
 
 
+def counted(sent: dict[str, int]) -> tuple[list[int], list[str]]:
+    """Requests by kind, and the megabytes both ways."""
+    cells = [sent.get(kind, 0) for kind in ("reads", "writes", "lists", "deletes")]
+    return cells, [f"{sent.get(kind, 0) / 1e6:.1f}" for kind in ("bytes_read", "bytes_written")]
+
+
+def copied(store: str, target: str) -> tuple[list[Any], str]:
+    """Copy the newest version with the real command; the cells of its row, and the manifest."""
+    began = time.perf_counter()
+    done = run_command("copy", store, target)
+    seconds = time.perf_counter() - began
+    run = run_command("runs", done["run"], "--store", target)
+    cells, moved = counted(run.get("requests", {}))
+    return [f"{seconds:.1f}", f"{done['blobs']} blobs", *cells, *moved], done["manifest"]
+
+
 def opened(store: str, method: str, question: str, cache: Path) -> dict[str, Any]:
     """Open a store and ask in a new process; its seconds, and the bytes that the cache gained."""
     before = _size(cache)
@@ -110,18 +127,14 @@ def main() -> int:
             for kind, store in (("folder", str(folder / "store")), ("bucket", f"{url}/index")):
                 done = build(store, folder / corpus)
                 manifests.add(done["manifest"])
-                sent = done["requests"]
-                cells = [sent.get(kind, 0) for kind in ("reads", "writes", "lists", "deletes")]
-                moved = [f"{sent.get(kind, 0) / 1e6:.1f}" for kind in ("bytes_read", "bytes_written")]
+                cells, moved = counted(done["requests"])
                 parts = f"{done['parts_made']}, {done['parts_reused']}"
-                print(
-                    "|",
-                    " | ".join(map(str, [name, kind, f"{done['wall']:.1f}", parts, *cells, *moved])),
-                    "|",
-                    flush=True,
-                )
+                row = [f"{done['wall']:.1f}", parts, *cells, *moved]
+                print("|", " | ".join(map(str, [name, kind, *row])), "|", flush=True)
                 failed |= name.startswith("night") and sum(cells) > REQUESTS
-            failed |= len(manifests) > 1
+            row, manifest = copied(str(folder / "store"), f"{url}/copy")
+            print("|", " | ".join(map(str, ["copied to", "bucket", *row])), "|", flush=True)
+            failed |= len(manifests | {manifest}) > 1
         print("\n| method | store | cache | open, ms | first answer, s | MB fetched |")
         print("| --- | --- | --- | --- | --- | --- |")
         for method in ("bm25", "dense", "tri_graph", "zoom_graph", "lsh_tree", "fused"):

@@ -11,8 +11,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
+from dask.system import CPU_COUNT
 from distributed import Client
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
@@ -27,6 +29,8 @@ from flows.cancellation import cancelled_by_prefect
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
+from flows.local_files import LocalFilesExecutor
+from flows.processes import ProcessExecutor
 from flows.remote_cluster import remote_cluster
 from flows.run import OpenRun, Order, Outcome
 from flows.run_page import run_page
@@ -46,6 +50,9 @@ __all__ = ["TaskRuns", "build_flow", "final_state", "index", "run_in_flow", "sta
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 """The names of states, by the exit code of `indexmill build` for the same end."""
+
+_READERS = min(4, CPU_COUNT)
+"""The processes that read the corpus where workers do not see it, on a machine that may be a small container."""
 
 
 def index(order: Order) -> Outcome:
@@ -159,15 +166,21 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
                 cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
             return stack.enter_context(cluster)
 
-        def started() -> DaskExecutor:
+        def executor(client: Client) -> Executor:
+            there = DaskExecutor(client, dask.patience_seconds)
+            if isinstance(settings.store, Path) or (dask.address is None and dask.cluster is None):
+                return there
+            return LocalFilesExecutor(there, stack.enter_context(ProcessExecutor(_READERS)))
+
+        def started() -> Executor:
             order.progress.doing("starting workers")
-            return DaskExecutor(client(), dask.patience_seconds)
+            return executor(client())
 
         if idle:
             yield lambda: LazyClusterExecutor(started)
         else:
             connected = client()
-            yield lambda: DaskExecutor(connected, dask.patience_seconds)
+            yield lambda: executor(connected)
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:

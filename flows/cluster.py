@@ -25,7 +25,7 @@ from flows.scratch import scratch_folder
 from schemas.config import LlmSettings
 from tasks.core.process_environment import secret_variables, worker_environment
 
-__all__ = ["closing", "in_thread", "private_cluster", "started"]
+__all__ = ["closing", "in_thread", "private_cluster", "quiet_logs", "started"]
 
 _T = TypeVar("_T")
 
@@ -90,14 +90,21 @@ def _private_settings(scratch: Path) -> Iterator[None]:
         name: [*(dask.config.get(name, None) or []), _PRELOAD]
         for name in ("distributed.scheduler.preload", "distributed.worker.preload")
     }
+    settings = _SETTINGS | preloads | dask_settings(scratch) | {"temporary-directory": str(scratch)}
+    with dask.config.set(settings), quiet_logs():
+        yield
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Keep Dask in this process from logging during the block."""
     logger = logging.getLogger("distributed")
     level = logger.level
-    with dask.config.set(_SETTINGS | preloads | dask_settings(scratch) | {"temporary-directory": str(scratch)}):
-        logger.setLevel(_LOG_LEVEL)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
+    logger.setLevel(_LOG_LEVEL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

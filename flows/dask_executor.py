@@ -179,7 +179,8 @@ class _Pulse:
         self._client = weakref.ref(client)
         self._patience = patience
         found = client.scheduler_info(n_workers=0)
-        self._address = str(found["address"])
+        # As the run reaches it; the scheduler may know another.
+        self._address = str(client.scheduler.address if client.scheduler else found["address"])
         self.threads = int(found["total_threads"])
         """Of all workers, at the last look."""
         self._answered = self._had_workers = time.monotonic()
@@ -207,11 +208,11 @@ class _Pulse:
         while (client := self._client()) is not None and client.status in ("running", "connecting"):
             try:
                 found = client.scheduler_info(n_workers=0)
+                self.threads = int(found["total_threads"])  # a client that looks for its scheduler knows nothing
             except Exception:  # any error that a closing connection may raise
                 self._failed = True
                 return
             self._answered = time.monotonic()
-            self.threads = int(found["total_threads"])
             if found["n_workers"]:
                 self._had_workers = self._answered
             del client

@@ -24,8 +24,9 @@ from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS, families_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.manifest import Manifest, Ref
+from indexmill.store.signatures import SIGNATURES_FILE
 from indexmill.text.counted import counted
-from storage import exports, refs, runs
+from storage import exports, refs, runs, signatures
 from storage.clock import Clock, timestamp
 from storage.faults import fault_point
 from storage.folder import sync_folder
@@ -111,6 +112,8 @@ def export_snapshot(
 
 def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     progress.begin("export", len(manifest.artifacts))
+    if envelopes := signatures.envelopes(store, ref.version):
+        exports.write_file(folder / SIGNATURES_FILE, [b"[" + b",".join(one.strip() for one in envelopes) + b"]\n"])
     exports.lay_out(store, manifest, folder, lambda artifact: progress.advance("export"))
     size = sum(artifact.bytes for artifact in manifest.artifacts)
     progress.end("export", f"{counted(len(manifest.artifacts), 'artifact')}, {counted(size, 'byte')}")

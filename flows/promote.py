@@ -11,7 +11,8 @@ from pydantic import JsonValue
 from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound
 from indexmill.store.reader import StoreReader
-from storage import refs
+from indexmill.store.signatures import Trust
+from storage import refs, signatures
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
@@ -35,15 +36,20 @@ class Promoted:
     run: str
 
 
-def promote(store: Store, version: int, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
+def promote(
+    store: Store, version: int, alias: str, *, note: str = "", trust: Trust | None = None, clock: Clock = time.time
+) -> Promoted:
     """Point an alias to a version. Needs no lease: a build may be at work.
 
-    Raises BadInput for a name that could be taken for a version, SnapshotNotFound for a version that does not exist,
+    trust: whose signatures the version must have; NotTrusted otherwise. Raises BadInput for a name that could be taken
+    for a version, SnapshotNotFound for a version that does not exist,
     CorruptBlob for one that is not whole, LeaseLost if the alias was moved elsewhere at the same moment.
     """
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:
         ref = refs.read(store, version)
+        if trust is not None:
+            trust.check(ref.manifest, signatures.envelopes(store, version), f"version {version} of {store.url}")
         check_whole(store, read_manifest(store, ref.manifest))
         before = refs.pointed(store, alias)
         if before != version:

@@ -19,7 +19,7 @@ from distributed import Client
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
-from flows.cluster import closing, in_thread, started
+from flows.cluster import closing, in_thread, quiet_logs, started
 from flows.worker_check import WorkerCheck, describe_worker, misfit
 from indexmill.errors import BadInput, IndexmillError
 from schemas.config import DaskSettings
@@ -51,6 +51,7 @@ def remote_cluster(
     """
     security = _security(settings)
     with ExitStack() as stack:
+        stack.enter_context(quiet_logs())
         if settings.address is None:
             cluster = stack.enter_context(_made(settings, workers, security))
             address = cluster.scheduler_address
@@ -186,7 +187,8 @@ def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None],
             warn(event[1])
 
     client.subscribe_topic(check.name, tell)
-    client.register_plugin(check)
+    with suppress(OSError):  # a worker's link is cut; the scheduler has the check for those that join
+        client.register_plugin(check)
     try:
         yield
     finally:
@@ -196,17 +198,22 @@ def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None],
 
 def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]], *, some: bool) -> None:
     described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    in_thread("check-workers", functools.partial(client.run, describe_worker, store), described)  # or never answered
+    describe = functools.partial(client.run, describe_worker, store, on_error="return")
+    in_thread("check-workers", describe, described)  # or never answered
     try:
-        answers = described.result(_ANSWER)
+        found = described.result(_ANSWER)
     except TimeoutError as error:
         raise IndexmillError(
             f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "
             "the build again"
         ) from error
+    # A worker that cannot be reached has left, or its link is cut: where it joins again, `WorkerCheck` looks at it.
+    answers = {worker: answer for worker, answer in found.items() if not isinstance(answer, OSError)}
     if some and not answers:
         raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
     for worker, answer in sorted(answers.items()):
+        if isinstance(answer, BaseException):
+            raise answer
         problem = misfit(answer, expected)
         if problem:
             raise BadInput(f"worker {worker} is not fit for this run: {problem}")

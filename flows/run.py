@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from flows.interrupt import Interrupt
 from flows.operation import Operation, operation
+from flows.sign import read_key, sign_unsigned
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.models.openai_llm import open_llm
 from indexmill.store.canonical import digest_of
@@ -112,6 +113,7 @@ class OpenRun:
     _clock: Clock
     _note: str
     _began: float
+    _signing_key: str | None = field(default=None, repr=False)
     _spent: Counter[str] = field(default_factory=Counter)
     """The cost of the versions that this run has published."""
 
@@ -173,6 +175,8 @@ class OpenRun:
             version, created = parent.version if parent else None, timestamp(self._clock())
             ref = publish(record.store, record.lease, manifest, version, created=created, cost=cost, note=self._note)
             self._spent.update(cost)
+        if self._signing_key is not None:
+            sign_unsigned(record.store, ref, manifest, self._signing_key, timestamp(self._clock()))
         record.version, record.manifest = ref.version, ref.manifest
         record.published = record.published or ref.run_id == record.run_id
         return ref
@@ -193,6 +197,8 @@ def open_run(
     an approved plan, and any error of the block; the run's record then says so.
     """
     began = time.monotonic()
+    key_file = configuration.run.signing_key_file
+    key = None if key_file is None else read_key(key_file)
     store = init_store(configuration.store)
     clock, approved = options.get("clock", time.time), options.get("approved")
     cold, note = options.get("cold", False), options.get("note", "")
@@ -224,7 +230,7 @@ def open_run(
             approved.check(build)
         record.lease.start(on_lost=lambda: build.executor.stop())
         try:
-            yield OpenRun(build, record, clock, note, began)
+            yield OpenRun(build, record, clock, note, began, key)
         finally:
             build.update_costs()
             build.report.requests.update(store.requests())

@@ -7,13 +7,15 @@ import logging
 import socket
 from typing import Any
 
-from distributed import Worker, WorkerPlugin
+from distributed import Status, Worker, WorkerPlugin
 
 from indexmill.errors import IndexmillError
 from storage.stores import open_store
 from tasks.core.environment import code_digest, environment_fingerprint
 
 __all__ = ["WorkerCheck", "describe_worker", "misfit"]
+
+_REASON = "unfit for a run of indexmill"
 
 Description = tuple[bool, str, dict[str, str]]
 """Whether a process sees the store, the digest of its code, and its environment fingerprint."""
@@ -54,9 +56,14 @@ class WorkerCheck(WorkerPlugin):
             message = f"a worker on {socket.gethostname()} was closed, since it is not fit for this run: {problem}"
             logging.getLogger("distributed.worker").error("%s", message)
             worker.log_event(self.name, message)
-            # It takes no task from now on. Its nanny answers once the start is over, and cannot be waited for here.
-            self._closing = asyncio.create_task(worker.close(reason="unfit for a run of indexmill"))
-            await asyncio.sleep(0)
+            # The scheduler takes back what it has given to the worker already; where a worker just closes, that work is
+            # blamed for its death. The nanny answers once the start is over, so the end is not waited for here.
+            self._closing = asyncio.create_task(worker.close_gracefully(restart=False, reason=_REASON))
+            while worker.status is not Status.closing and not self._closing.done():
+                await asyncio.sleep(0.01)
+            if worker.status is not Status.closing:
+                self._closing = asyncio.create_task(worker.close(reason=_REASON))
+                await asyncio.sleep(0)  # it takes no task from now on
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerCheck, (self._run, self._store, self._expected)

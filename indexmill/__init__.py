@@ -27,6 +27,7 @@ from indexmill.errors import (
     LeaseLost,
     ModelUnavailable,
     NotFound,
+    NotTrusted,
     SnapshotNotFound,
     StoreError,
     StoreNotWritable,
@@ -36,12 +37,18 @@ from indexmill.errors import (
 from indexmill.forks import LOADING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from indexmill.answer.base import Answer
+    from indexmill.follower import Follower
     from indexmill.hits import Hit
     from indexmill.models.chat import Structured
     from indexmill.models.openai_llm import OpenAiLlm
     from indexmill.models.reranker import Reranker
     from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Ref
+    from indexmill.store.reader import StoreReader
+    from indexmill.store.signatures import Trust
 
 __all__ = [
     "Answer",
@@ -51,21 +58,28 @@ __all__ = [
     "CorruptBlob",
     "DiskFull",
     "FamilyNotFound",
+    "Follower",
     "GateRefused",
     "Hit",
     "IndexmillError",
     "LeaseLost",
     "ModelUnavailable",
     "NotFound",
+    "NotTrusted",
+    "Ref",
     "Snapshot",
     "SnapshotNotFound",
     "StoreError",
     "StoreNotWritable",
+    "Trust",
     "UnsupportedFormat",
     "VersionWithdrawn",
+    "follow",
+    "newest",
     "open",
     "open_llm",
     "open_reranker",
+    "versions",
 ]
 
 
@@ -76,6 +90,7 @@ def open(  # noqa: A001
     processes: int = 1,
     manifest: str | None = None,
     cache: str | os.PathLike[str] | None = None,
+    trust: Trust | str | os.PathLike[str] | None = None,
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
@@ -89,13 +104,81 @@ def open(  # noqa: A001
     version with another one is refused before parsing.
     cache: the folder that keeps files of an object store; ``INDEXMILL_CACHE``, or a folder of the user's caches, by
     default. What a method needs is fetched when it is first used.
+    trust: whose signatures the version must have: a ``Trust``, or a file of JSON as ``indexmill sign --help`` shows it;
+    needs ``indexmill[signed]``. What is not signed so is refused before anything of it is parsed, with NotTrusted.
     Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
     for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
     """
     with LOADING:
         from indexmill.snapshot import open_snapshot
 
-        return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest, cache=cache)
+        return open_snapshot(
+            path, version=version, alias=alias, processes=processes, manifest=manifest, cache=cache, trust=trust
+        )
+
+
+def follow(
+    path: str | os.PathLike[str],
+    alias: str | None = None,
+    poll: float | None = 30.0,
+    *,
+    processes: int = 1,
+    cache: str | os.PathLike[str] | None = None,
+    methods: Sequence[str] = (),
+    smoke: Sequence[str] = (),
+    check: Callable[[Snapshot], object] | None = None,
+    trust: Trust | str | os.PathLike[str] | None = None,
+) -> Follower:
+    """An index that serves the newest version of a store, or the one an alias points to, as that moves.
+
+    It has ``retrieve``, ``retrieve_batch``, ``answer`` and ``answer_batch`` of a snapshot, and ``snapshot()`` for
+    several calls on one version. Every ``poll`` seconds it looks for another version, which may also be an older one
+    after a rollback. That one is fetched, every byte of it checked, and tried beside the version that serves, which it
+    then replaces at once; questions under way finish where they began. A version that fails stays out: ``refusal`` and
+    the log of ``indexmill.follower`` say why, and the next look tries again. While a version is tried, two are open.
+
+    poll: None for an index that looks only when ``look()`` is called. processes, cache, trust: as ``open`` takes them.
+    methods: those to warm up; the default one of each version unless named. smoke: questions for which each of these
+    methods must find something. check: called with a new snapshot, to refuse it by raising anything.
+    Raises as ``open`` does, and GateRefused if the first version fails a smoke question.
+    """
+    with LOADING:
+        from indexmill.follower import Follower
+
+    return Follower(
+        path,
+        alias,
+        poll=poll,
+        processes=processes,
+        cache=cache,
+        methods=methods,
+        smoke=smoke,
+        check=check,
+        trust=trust,
+    )
+
+
+def versions(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> list[Ref]:
+    """The versions of a store that can be opened, oldest first: number, manifest, time, note.
+
+    Raises SnapshotNotFound if there is no such store.
+    """
+    store = _reader(path, cache)
+    removed = store.removals()
+    return [ref for ref in store.history() if ref.version not in removed]
+
+
+def newest(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Ref:
+    """The newest version of a store; raises SnapshotNotFound if nothing was published yet."""
+    return _reader(path, cache).resolve()
+
+
+def _reader(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None) -> StoreReader:
+    with LOADING:
+        from indexmill.store.blob_cache import BlobCache
+        from indexmill.store.reader import StoreReader
+
+    return StoreReader(path, None if cache is None else BlobCache.default(cache))
 
 
 def open_llm(
@@ -158,7 +241,14 @@ def open_reranker(
     return reranker.open_reranker(place, model, api_key_env=api_key_env, timeout_seconds=timeout_seconds)
 
 
-_LAZY = {"Answer": "indexmill.answer.base", "Hit": "indexmill.hits", "Snapshot": "indexmill.snapshot"}
+_LAZY = {
+    "Answer": "indexmill.answer.base",
+    "Follower": "indexmill.follower",
+    "Hit": "indexmill.hits",
+    "Ref": "indexmill.store.manifest",
+    "Snapshot": "indexmill.snapshot",
+    "Trust": "indexmill.store.signatures",
+}
 """Classes whose modules import numpy and pyarrow: imported on first use."""
 
 

@@ -13,6 +13,7 @@
     ├── SnapshotNotFound                2   no such version or alias (also FileNotFoundError)
     ├── FamilyNotFound                  2   the snapshot does not hold what a method needs
     ├── GateRefused                     3   too many failures, quality or size below the bound
+    ├── NotTrusted                      3   a snapshot that too few trusted keys have signed
     ├── BudgetReached                   4   stopped cleanly, resumable
     └── LeaseLost                       5   another run holds the lease, or committed first
         └── VersionWithdrawn            5   the published version lost a part to another run, and is withdrawn
@@ -41,6 +42,7 @@ __all__ = [
     "LeaseLost",
     "ModelUnavailable",
     "NotFound",
+    "NotTrusted",
     "SnapshotNotFound",
     "StoreError",
     "StoreNotWritable",
@@ -144,6 +146,12 @@ class FamilyNotFound(IndexmillError):
 
 class GateRefused(IndexmillError):
     """A gate refused to publish: too many failures, or quality or size below the bound."""
+
+    exit_code = 3
+
+
+class NotTrusted(IndexmillError):
+    """A snapshot that too few trusted keys have signed, or none recently enough."""
 
     exit_code = 3
 

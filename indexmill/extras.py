@@ -10,6 +10,7 @@ _EXTRAS = {
     "openvino": "query",
     "tokenizers": "query",
     "httpx2": "answer",
+    "cryptography": "signed",
     "obstore": "cloud",
     "tenacity": "cloud",
     "openai": "answer",

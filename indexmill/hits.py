@@ -27,6 +27,11 @@ class Hit:
     tokens: of the text, as counted by the embedder; None if the snapshot does not record it.
     version: the snapshot's version; None in an exported folder that does not name one.
     explanation: why it was found, JSON-ready; None if the method has nothing to add to the score.
+
+    Of a passage only, for citations:
+    source: where its document comes from, as the corpus says; None if it does not say.
+    span: the passage's place in the document's text, ``(start, end)`` in code points, the end excluded.
+    metadata: of its document; ``url`` is found in it, or is the source.
     """
 
     kind: str
@@ -38,6 +43,15 @@ class Hit:
     tokens: int | None = None
     version: int | None = None
     explanation: dict[str, Any] | None = field(default=None, hash=False)
+    source: str | None = None
+    span: tuple[int, int] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def url(self) -> str | None:
+        """The address of its document: ``url`` of the metadata, or the source, if that is one."""
+        found = (self.metadata.get("url"), self.source)
+        return next((one for one in found if isinstance(one, str) and one.startswith(("https://", "http://"))), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as a JSON object; ``explanation`` only if there is one."""
@@ -50,6 +64,10 @@ class Hit:
             "document_ids": list(self.document_ids),
             "tokens": self.tokens,
             "version": self.version,
+            "source": self.source,
+            "url": self.url,
+            "span": None if self.span is None else list(self.span),
+            "metadata": self.metadata,
         }
         if self.explanation is not None:
             fields["explanation"] = self.explanation

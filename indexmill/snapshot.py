@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.packs import Pack
     from indexmill.store.reader import StoreReader
+    from indexmill.store.signatures import Trust
 
 __all__ = ["Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 
@@ -469,6 +470,7 @@ def open_snapshot(
     processes: int = 1,
     manifest: str | None = None,
     cache: str | os.PathLike[str] | None = None,
+    trust: Trust | str | os.PathLike[str] | None = None,
 ) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
     from indexmill.store.blob_cache import BlobCache
@@ -476,16 +478,18 @@ def open_snapshot(
     from indexmill.store.exported import ExportedFolder, is_exported
     from indexmill.store.layout import is_digest
     from indexmill.store.reader import StoreReader
+    from indexmill.store.signatures import Trust
 
     if version is not None and alias is not None:
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
     if manifest is not None and not is_digest(manifest):
         raise BadInput(f"manifest is {manifest!r:.200}; expected a SHA-256 in 64 lower-case hex digits")
-    where, opening = place_of(path), partial(open_snapshot, manifest=manifest, cache=cache)
+    policy = None if trust is None else Trust.of(trust)
+    where, opening = place_of(path), partial(open_snapshot, manifest=manifest, cache=cache, trust=policy)
     if isinstance(where, Path) and is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
-        exported = ExportedFolder(where, manifest)
+        exported = ExportedFolder(where, manifest, policy)
         return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where))
     store = StoreReader(where, None if cache is None else BlobCache.default(cache))
     ref = store.resolve(version=version, alias=alias)
@@ -493,6 +497,8 @@ def open_snapshot(
         raise SnapshotNotFound(
             f"{where}: the manifest of version {ref.version} has the SHA-256 {ref.manifest}; expected {manifest}"
         )
+    if policy is not None:
+        policy.check(ref.manifest, store.signatures(ref.version), f"version {ref.version} of {where}")
     try:
         found = store.manifest(ref.manifest)
     except CorruptBlob:

@@ -47,9 +47,9 @@ class Export(Record):
     version: Annotated[int, Field(ge=1)] | None
     manifest: Digest | None
     path: str
-    """The absolute path of the copy, on the host of `by`."""
+    """The absolute path of the copy, on the host of `by`; the URL of a copy in another store."""
     form: Word = "snapshot"
-    """The form of the copy: `snapshot`, a form that other tools read, or `ledger`."""
+    """The form of the copy: `snapshot`, a form that other tools read, `copy` in another store, or `ledger`."""
     run_id: Word
     by: str
     created: Timestamp

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +39,7 @@ from indexmill.store.folder import (
     verified_blob,
 )
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
+from indexmill.store.pace import UNLIMITED, Pace
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
@@ -133,6 +134,7 @@ class FolderStore:
         self.root = _root(path)
         check_store(self.root)
         self._frees_space = False
+        self._pace = UNLIMITED
 
     def __reduce__(self) -> tuple[type[FolderStore], tuple[str]]:
         return FolderStore, (self.url,)
@@ -182,7 +184,7 @@ class FolderStore:
                         os.close(descriptor)
             return digest
         with path.open("rb") as source, writing_to_store(self.root), _temporary(self.root) as (temporary, descriptor):
-            digest = _copy(iter(partial(source.read, _PIECE), b""), descriptor)
+            digest = _copy(self._pace.pieces(source, _PIECE), descriptor)
             if not self._refresh(digest):
                 self._name_blob(temporary, descriptor, digest)
         return digest
@@ -272,6 +274,10 @@ class FolderStore:
         status = _stat(self.root / blob_path(digest))
         return None if status is None else status.st_size
 
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are there."""
+        return {digest: size for digest in digests if (size := self.blob_size(digest)) is not None}
+
     def open_local(self, digest: str) -> Path:
         """The blob's own file, verified on first use per process."""
         return verified_blob(self.root, digest)
@@ -332,6 +338,10 @@ class FolderStore:
     def folder(self) -> Path:
         """The folder itself."""
         return self.root
+
+    def limit(self, pace: Pace) -> None:
+        """Copy files into the store at this pace."""
+        self._pace = pace
 
     def requests(self) -> Mapping[str, int]:
         """None are sent."""

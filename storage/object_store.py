@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from indexmill.errors import SnapshotNotFound, StoreNotWritable
@@ -22,6 +23,7 @@ from indexmill.store.bucket_files import BucketFiles
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.folder import hash_file
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from indexmill.store.pace import Pace
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.faults import fault_point
 from storage.probe import check_quickly
@@ -31,8 +33,13 @@ from storage.writing import writing_to_store
 __all__ = ["ObjectStore", "init_object_store"]
 
 
-_MANY = 100
+_SEVERAL = 10
 """The number of blobs that are looked at one by one before all are listed."""
+_MANY = 100
+"""The same for blobs that are asked for in separate calls."""
+
+_OLD = 24 * 3600.0
+"""Seconds after which a scratch folder that nobody wrote to counts as abandoned."""
 
 _checked: set[str] = set()
 """The URLs that this process has found to be stores."""
@@ -113,6 +120,15 @@ class ObjectStore:
         found = self._bucket.stat(blob_path(digest))
         return None if found is None else found.bytes
 
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are there: of several by one listing."""
+        names = {blob_path(digest): digest for digest in digests}
+        if len(names) > _SEVERAL:
+            listed = self._bucket.entries("blobs/")
+        else:
+            listed = [found for name in names if (found := self._bucket.stat(name)) is not None]
+        return {names[one.name]: one.bytes for one in listed if one.name in names}
+
     def open_local(self, digest: str) -> Path:
         """A verified file of the cache."""
         return self._files.blob(digest)
@@ -182,8 +198,13 @@ class ObjectStore:
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """A folder for the files of a run."""
+        """A folder for the files of a run.
+
+        The first of a run on a machine removes what killed workers of other runs left there a day ago and more.
+        """
         folder = self._scratch_folder / check_name(f"run-{run_id}")
+        if not folder.is_dir():
+            self._sweep(folder.name, before=time.time() - _OLD)
         with writing_to_store(folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
@@ -196,6 +217,10 @@ class ObjectStore:
     def folder(self) -> Path:
         """The folder of the cache."""
         return self._files.cache.folder
+
+    def limit(self, pace: Pace) -> None:
+        """Send and fetch blobs at this pace."""
+        self._bucket.pace = pace
 
     def requests(self) -> Mapping[str, int]:
         """The requests that this object has sent, and their bytes."""
@@ -210,10 +235,15 @@ class ObjectStore:
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Remove the scratch folders of runs other than `keep` on this machine."""
-        try:
-            others = sorted(path for path in self._scratch_folder.iterdir() if path.name != f"run-{keep}")
-        except FileNotFoundError:
-            return 0
-        for path in others:
-            shutil.rmtree(path, ignore_errors=True)
-        return len(others)
+        return self._sweep(f"run-{keep}", before=math.inf)
+
+    def _sweep(self, keep: str, before: float) -> int:
+        """Remove the scratch folders of another name that were last written to before a time."""
+        swept = 0
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(self._scratch_folder.iterdir()):
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    if path.name != keep and path.stat().st_mtime < before:
+                        shutil.rmtree(path, ignore_errors=True)
+                        swept += 1
+        return swept

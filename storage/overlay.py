@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -19,6 +19,7 @@ from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.canonical import digest_of
 from indexmill.store.folder import hash_file, read_name
 from indexmill.store.layout import TEMPORARY, blob_path, check_name
+from indexmill.store.pace import Pace
 from storage.folder import drop_scratch, link, make_scratch
 from storage.protocol import Names, Stat, Store
 from storage.writing import writing_to_store
@@ -77,6 +78,13 @@ class OverlayStore:
         if path.exists():
             return path.stat().st_size
         return self.below.blob_size(digest) if self.below is not None else None
+
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are in either store."""
+        here = {digest: path.stat().st_size for digest in digests if (path := self.above / blob_path(digest)).exists()}
+        if self.below is None:
+            return here
+        return {**self.below.blob_sizes([digest for digest in digests if digest not in here]), **here}
 
     def open_local(self, digest: str) -> Path:
         """The blob's own file; one of the store below is verified on first use per process."""
@@ -171,6 +179,11 @@ class OverlayStore:
     def folder(self) -> Path:
         """The folder above."""
         return self.above
+
+    def limit(self, pace: Pace) -> None:
+        """Limit the store below."""
+        if self.below is not None:
+            self.below.limit(pace)
 
     def requests(self) -> Mapping[str, int]:
         """Those of the store below."""

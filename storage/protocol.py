@@ -6,11 +6,13 @@ folder and an object store can behave alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
+
+from indexmill.store.pace import Pace
 
 __all__ = ["Names", "Stat", "Store"]
 
@@ -48,7 +50,14 @@ class Store(Protocol):
         ...
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is not there; does not look at its bytes."""
+        """The length of a blob, or None if it is not there; does not look at its bytes.
+
+        Who asks for many may be told what an earlier listing said; `blob_sizes` says what is there now.
+        """
+        ...
+
+    def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
+        """The lengths of those of the blobs that are there at this moment."""
         ...
 
     def open_local(self, digest: str) -> Path:
@@ -109,6 +118,13 @@ class Store(Protocol):
     @property
     def folder(self) -> Path:
         """The folder on this machine that the store writes to: its own, or that of the cache of an object store."""
+        ...
+
+    def limit(self, pace: Pace) -> None:
+        """Move the bytes of files to or from the store at this pace from now on, with all threads that use the object.
+
+        Once the pace is stopped, methods that move files raise its Stopped.
+        """
         ...
 
     def requests(self) -> Mapping[str, int]:

@@ -53,15 +53,16 @@ def read_manifest(store: Store, digest: str) -> Manifest:
 
 def check_whole(store: Store, manifest: Manifest) -> None:
     """Raise CorruptBlob unless every blob of a manifest exists with its recorded length; reads no bytes."""
+    sizes = store.blob_sizes({manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)})
     for artifact in manifest.artifacts:
-        size = store.blob_size(artifact.digest)
+        size = sizes.get(artifact.digest)
         if size != artifact.bytes:
             raise CorruptBlob(
                 f"{store.url}/{blob_path(artifact.digest)}, the artifact {artifact.name!r}, "
                 f"{'is missing' if size is None else f'has {size} bytes'}, expected {artifact.bytes} bytes; "
                 "nothing was published: run the build again, or restore the file from a copy of the store"
             )
-    if store.blob_size(manifest.lineage) is None:
+    if manifest.lineage not in sizes:
         raise CorruptBlob(
             f"{store.url}/{blob_path(manifest.lineage)}, the lineage, is missing; nothing was published: "
             "restore the file from a copy of the store"
@@ -102,7 +103,7 @@ def publish(
         needed |= lineage.blobs(read)
     deletions.check_unannounced(store, needed, lease.clock)
     check_whole(store, manifest)
-    there = {one for one in needed if store.blob_size(one) is not None}  # no reader needs all outputs of all parts
+    there = set(store.blob_sizes(needed))  # no reader needs all outputs of all parts
     lease.check()
     ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note)
     try:
@@ -144,7 +145,8 @@ def _look_again(store: Store, lease: Lease, there: Collection[str], at_hand: Map
     for last in (False, True):
         try:
             deletions.check_unannounced(store, there, lease.clock, after=lease.epoch)
-            missing = sorted(one for one in {*there, *at_hand} if store.blob_size(one) is None)
+            wanted = {*there, *at_hand}
+            missing = sorted(wanted - store.blob_sizes(wanted).keys())
             _restore(store, missing, at_hand)
         except LeaseLost as error:
             raise _NotWhole(error) from error

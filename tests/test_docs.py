@@ -23,8 +23,9 @@ from tests.paths import ROOT
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 ROOMS = "indexmill|tasks|flows|storage|schemas|benchmarks|infra|tests"
 SUFFIXES = (".json", ".jsonl", ".md", ".py", ".yaml", ".service")
-OTHERS = {"--community-level", "--scale", "--help"}
-"""Options of GraphRAG and Compose, and of every command."""
+OTHERS = {"--build-arg", "--community-level", "--scale", "--help"}
+OTHERS |= {"--lifetime-restart", "--nanny-port", "--no-dashboard", "--worker-port"}
+"""Options of Docker, GraphRAG, Compose and Dask's workers, and of every command."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
 
@@ -125,7 +126,7 @@ def test_commands_and_options_exist(page: Path, commands: Mapping[str, set[str]]
     wrong = []
     for code in _codes(page):
         options = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", code)) - OTHERS
-        called = re.search(r"(?<!\S)indexmill ([a-z]+)", code)
+        called = re.search(r"(?<!\S)(?<!-n )indexmill ([a-z]+)", code)  # not the namespace of kubectl
         name = called[1] if called else code.partition(" ")[0]
         if called and name not in commands:
             wrong.append(code)

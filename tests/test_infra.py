@@ -36,8 +36,8 @@ def loaded(name: str) -> Any:
 
 def test_every_deployment_names_a_flow_and_its_parameters() -> None:
     for deployment in loaded("prefect.yaml")["deployments"]:
-        module, _, name = deployment["entrypoint"].partition(":")
-        flow = getattr(importlib.import_module(module.removesuffix(".py").replace("/", ".")), name)
+        module, _, name = deployment["entrypoint"].rpartition(".")
+        flow = getattr(importlib.import_module(module), name)
         assert set(deployment["parameters"]) <= set(inspect.signature(flow.fn).parameters)
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
@@ -118,7 +118,7 @@ def test_the_image_holds_the_application_and_nothing_else() -> None:
     copied = {
         word
         for line in (INFRA / "Dockerfile").read_text(encoding="utf-8").splitlines()
-        if line.startswith("COPY ")
+        if line.startswith("COPY ") and not line.startswith("COPY --from=")
         for word in line.split()[1:-1]
     }
     rules = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
@@ -137,9 +137,19 @@ def test_the_image_holds_the_application_and_nothing_else() -> None:
 def test_base_images_may_be_named_by_digest() -> None:
     compose = loaded("compose.yaml")
     lines = (INFRA / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if line.startswith("FROM")] == ["FROM ${BASE}"]
+    assert [line for line in lines if line.startswith("FROM")] == ["FROM ${BASE} AS builder", "FROM ${BASE}"]
     assert compose["services"]["worker"]["build"]["args"]["BASE"].startswith("${BASE_IMAGE:-")
     assert compose["services"]["postgres"]["image"].startswith("${POSTGRES_IMAGE:-")
+
+
+def test_the_image_runs_as_a_numbered_user_without_a_shell_in_between() -> None:
+    lines = (INFRA / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    runtime = lines[lines.index("FROM ${BASE}") :]
+    assert [line for line in runtime if line.startswith("USER")] == ["USER 10001:10001"]
+    assert [line for line in runtime if "pip" in line or "apt" in line] == []
+    assert "STOPSIGNAL SIGTERM" in runtime
+    (command,) = [line.partition(" ")[2] for line in runtime if line.startswith(("CMD", "ENTRYPOINT"))]
+    assert json.loads(command) == ["indexmill", "--help"]
 
 
 def test_the_prefect_server_of_compose_asks_for_a_password() -> None:

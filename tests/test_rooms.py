@@ -17,7 +17,15 @@ ROOMS = ("flows", "tasks", "storage", "schemas", "indexmill")
 
 FLOORS = {
     "tasks": ("pipeline", "registry", "families", "stages", "core", "llm", "text"),
-    "indexmill": ("command", "evaluate diff", "snapshot", "families", "answer export", "retrieve", "store text models"),
+    "indexmill": (
+        "command",
+        "evaluate diff follower",
+        "snapshot",
+        "families",
+        "answer export",
+        "retrieve",
+        "store text models",
+    ),
 }
 """The same inside a room; those of a row may import each other. Modules on no floor are for all."""
 

@@ -6,7 +6,7 @@ import click
 
 from flows.command.shared import print_result, store_of, version_number
 from flows.promote import promote, remove_alias
-from indexmill.command.options import Options, common
+from indexmill.command.options import Options, common, trust_option
 
 __all__ = ["command"]
 
@@ -16,6 +16,7 @@ __all__ = ["command"]
 @click.argument("alias", metavar="", required=False)
 @click.option("--remove", metavar="NAME", help="Remove this alias instead.")
 @click.option("--note", default="", help="Why; kept with the change.")
+@trust_option
 @common
 def command(options: Options, version: str | None, alias: str | None, remove: str | None, note: str) -> None:
     """Point the alias NAME to a version.
@@ -34,7 +35,7 @@ def command(options: Options, version: str | None, alias: str | None, remove: st
         moved = remove_alias(store, remove, note=note)
     else:
         assert version is not None and alias is not None  # noqa: S101, PT018
-        moved = promote(store, version_number(store, version), alias, note=note)
+        moved = promote(store, version_number(store, version), alias, note=note, trust=options.trust)
     before = "" if moved.before is None else f"; it was at version {moved.before}"
     if moved.version is None:
         line = f"{moved.alias} is removed{before}"

@@ -12,9 +12,11 @@ import importlib
 import importlib.util
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -41,6 +43,7 @@ _PIPELINE = {
     "backfill": "Build the index of a large corpus in waves; stop and resume as you like.",
     "batches": "List the batches that an endpoint is answering, or cancel one.",
     "build": "Bring the index up to date with the corpus and publish it.",
+    "copy": "Copy a version into another store, a folder or a bucket.",
     "config": "Show every setting, its value and where it comes from, without secrets.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "forget": "Remove documents for good, from every version.",
@@ -56,6 +59,7 @@ _PIPELINE = {
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "List the runs of the pipeline and how they ended.",
     "schedule": "Run the build on a schedule, on this machine.",
+    "sign": "Sign a version, so that those who read it can prove whose it is.",
     "store": "Check whether an object store keeps what an index relies on.",
     "status": "Show how fresh the index is, for people and monitors.",
 }
@@ -139,8 +143,14 @@ def run() -> NoReturn:
         os._exit(code)
 
     atexit.register(leave)  # the first to be registered, so the last to be called
+    if os.getpid() == 1:  # of a container: the kernel withholds signals that nothing handles
+        signal.signal(signal.SIGTERM, _interrupt)
     code = main()
     sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ import click
 
 from indexmill.command.model import answering_options, answering_settings, asking, model_of, prompts_of
 from indexmill.command.options import Options, common, parameters_by_method
-from indexmill.command.query import few, titled, wrapped
+from indexmill.command.query import cited, few, titled, wrapped
 from indexmill.command.retrieval import reranking_of, retrieving
 from indexmill.command.waiting import Waiting, WatchedLlm
 from indexmill.errors import BadInput
@@ -92,5 +92,6 @@ def command(
         click.echo("\n".join(wrapped(found.reasoning, "    ")))
     for rank, hit in enumerate(found.hits, start=1):
         click.echo(one_line(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
+        click.echo("".join(f"{line}\n" for line in cited(hit)), nl=False)
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))

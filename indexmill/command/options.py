@@ -29,6 +29,7 @@ from indexmill.store.bucket import bucket_url
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
+    from indexmill.store.signatures import Trust
 
 __all__ = [
     "CONFIGURATION_FILE",
@@ -76,6 +77,7 @@ class Options:
     alias: str | None = None
     run: str | None = None
     manifest: str | None = None
+    trust: Trust | None = None
 
     where: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -148,7 +150,7 @@ class Options:
                 f"the version {self.version} and --alias {self.alias} are given; expected one of them at most"
             )
         number, alias = selection(self.version)
-        return open_snapshot(self.store_path(), number, alias or self.alias, processes, self.manifest)
+        return open_snapshot(self.store_path(), number, alias or self.alias, processes, self.manifest, trust=self.trust)
 
     def snapshot_name(self, version: int | None) -> str:
         """What a command calls the snapshot that it read: its version where it has one."""
@@ -287,17 +289,35 @@ class GroupedCommand(click.Command):
 
 SHARED_GROUPS: Mapping[str, Collection[str]] = {
     "Reranking": ("rerank", "rerank_model", "rerank_depth"),
-    "Which index": ("version", "alias", "run", "manifest", "store", "cache", "config", "corpus"),
+    "Which index": ("version", "alias", "run", "manifest", "trust", "store", "cache", "config", "corpus"),
     "Output": ("explain", "json", "debug"),
 }
 """The groups of options that several commands share."""
 
 
+def _read_trust(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        from indexmill.store.signatures import Trust
+
+        ctx.ensure_object(Options).trust = Trust.of(value)
+
+
+trust_option = click.option(
+    "--trust",
+    metavar="FILE",
+    callback=_read_trust,
+    expose_value=False,
+    help="Take only what is signed as this file demands; the help of `indexmill sign` shows one.",
+)
+"""Adds ``--trust``, kept as ``Options.trust``."""
+
+
 candidate = together(
     kept_option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused to publish."),
     kept_option("--manifest", metavar="DIGEST", help="Read nothing unless the manifest has this SHA-256."),
+    trust_option,
 )
-"""Adds ``--run``, for what a gate kept a run from publishing, in place of a version, and ``--manifest``."""
+"""Adds ``--run``, for what a gate kept a run from publishing, in place of a version, ``--manifest`` and ``--trust``."""
 
 pinned = together(
     candidate,

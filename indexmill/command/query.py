@@ -16,7 +16,7 @@ from indexmill.retrieve.family import Option
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line, printable
 
-__all__ = ["command", "few", "titled", "wrapped"]
+__all__ = ["cited", "command", "few", "titled", "wrapped"]
 
 WIDTH = 100
 
@@ -124,10 +124,15 @@ def titled(hit: Hit) -> str:
     return f"{hit.title} ({hit.kind})" if hit.title else f"({hit.kind})"
 
 
+def cited(hit: Hit) -> list[str]:
+    """The line that says where a hit's document comes from; none if the corpus does not say."""
+    place = hit.url or hit.source
+    return [one_line(f"    {place}")] if place else []
+
+
 def _shown(rank: int, hit: Hit, explain: bool) -> str:
     heading = f"{rank:>2}. {hit.score:.4f}  {titled(hit)}  [{', '.join(few(hit.document_ids))}]"
-    lines = [one_line(heading)]
-    lines += wrapped(hit.text, "    ")
+    lines = [one_line(heading), *cited(hit), *wrapped(hit.text, "    ")]
     if explain:
         for name, reasons in (hit.explanation or {}).items():
             lines += _reasons(name, reasons)

@@ -5,6 +5,7 @@ A row is a passage's position in the whole corpus, the shards concatenated in la
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ class Passages:
         self._version = artifacts.version
         self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
         self._documents = Rows(artifacts, "documents", ["document_id", "title"])
+        self._spans = Rows(artifacts, "passages", ["start", "end"])
+        self._origins = Rows(artifacts, "documents", ["source", "metadata"])
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
             raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
         self._titles: dict[int, npt.NDArray[np.int64]] = {}
@@ -53,10 +56,32 @@ class Passages:
         """The passages of these rows as hits, in the order given."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
+        documents = self._rows_of_documents(rows)
+        spans = zip(self._spans.take(rows, "start"), self._spans.take(rows, "end"), strict=True)
+        origins = (self._origins.take(documents, name) for name in ("source", "metadata"))
         return [
-            Hit("passage", identity, score, text, title, (document,), tokens, self._version, reason)
-            for identity, document, text, tokens, title, score, reason in zip(
-                *columns, self._titles_of(rows), scores.tolist(), reasons, strict=True
+            Hit(
+                kind="passage",
+                id=identity,
+                score=score,
+                text=text,
+                title=title,
+                document_ids=(document,),
+                tokens=tokens,
+                version=self._version,
+                explanation=reason,
+                source=source,
+                span=span,
+                metadata=self._parsed(metadata),
+            )
+            for identity, document, text, tokens, title, score, reason, span, source, metadata in zip(
+                *columns,
+                self._documents.take(documents, "title"),
+                scores.tolist(),
+                reasons,
+                spans,
+                *origins,
+                strict=True,
             )
         ]
 
@@ -95,20 +120,20 @@ class Passages:
 
     def title(self, row: int) -> str:
         """The title of one passage's document."""
-        return self._titles_of(np.array([row]))[0]
+        return str(self._documents.value(int(self._rows_of_documents(np.array([row]))[0]), "title"))
 
     def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """The texts of some passages."""
         return self._rows.take(rows, "text")
 
-    def _titles_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The titles of the documents of some passages."""
+    def _rows_of_documents(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The rows of the documents of some passages; reads the shards of those alone."""
         numbers, places = self._rows.places(rows)
         found = np.empty(len(rows), dtype=np.int64)
         for number in np.unique(numbers).tolist():
             of_shard = numbers == number
             found[of_shard] = self._documents.starts[number] + self._document_rows(number)[places[of_shard]]
-        return self._documents.take(found, "title")
+        return found
 
     def _document_rows(self, number: int) -> npt.NDArray[np.int64]:
         """The row, within the shard, of the document of each of its passages."""
@@ -117,6 +142,13 @@ class Passages:
             ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))
             rows = self._titles[number] = self._index_in(number, ids, of_documents)
         return rows
+
+    def _parsed(self, metadata: str) -> dict[str, Any]:
+        """The metadata of a document. Raises CorruptBlob unless it is a JSON object."""
+        found = json.loads(metadata)
+        if not isinstance(found, dict):
+            raise CorruptBlob(f"{self._path}: the metadata of a document is {metadata!r:.80}; expected a JSON object")
+        return found
 
     def _index_in(self, number: int, ids: pa.Array, of_documents: pa.Array) -> npt.NDArray[np.int64]:
         """The position of each passage's document in a shard. Raises CorruptBlob if it is missing."""

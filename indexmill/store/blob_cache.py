@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from indexmill.errors import ConfigurationError, CorruptBlob, DiskFull, StoreErr
 from indexmill.forks import Lock
 from indexmill.store.folder import verified_blob
 from indexmill.store.layout import TEMPORARY, blob_path
+from indexmill.text.counted import bytes_of
 
 __all__ = ["CACHE_VARIABLE", "BlobCache", "cache_folder"]
 
@@ -33,8 +33,6 @@ _IN_USE = 600.0
 _ABANDONED = 24 * 3600.0
 """Seconds after which an unfinished file counts as abandoned."""
 _DEFAULT = 50 << 30
-_SIZE = re.compile(r"([0-9]+) ?(KB|MB|GB|TB|)", re.IGNORECASE)
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def cache_folder() -> Path:
@@ -50,10 +48,10 @@ def _bound() -> int:
     text = os.environ.get("INDEXMILL_CACHE_SIZE", "").strip()
     if not text:
         return _DEFAULT
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ConfigurationError(f"INDEXMILL_CACHE_SIZE is {text!r}; expected bytes, such as 20GB")
-    return int(match[1]) * _UNITS[match[2].upper()]
+    try:
+        return bytes_of(text)
+    except ValueError as error:
+        raise ConfigurationError(f"INDEXMILL_CACHE_SIZE is {text!r}; expected bytes, such as 20GB") from error
 
 
 class BlobCache:

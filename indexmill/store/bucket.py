@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from indexmill.errors import ConfigurationError, CorruptBlob, NotFound, StoreErr
 from indexmill.extras import not_installed
 from indexmill.forks import Lock
 from indexmill.store.layout import check_name
+from indexmill.store.pace import UNLIMITED
 from indexmill.text.counted import byte_size
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _SLOWEST = 8.0
 """The most seconds between two attempts."""
 _PIECE = 8 << 20
 """Bytes of one ranged read or one part of an upload."""
+_SLICE = 1 << 18
+"""Bytes that are sent at once where a limit is kept."""
 _THREADS = 4
 _PAGE = 1000
 """Names in one page of a listing, by which services bill."""
@@ -121,6 +124,7 @@ class Bucket:
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
         self.requests = Requests()
+        self.pace = UNLIMITED
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Bucket], tuple[str]]:
@@ -183,6 +187,7 @@ class Bucket:
 
         def piece(start: int) -> None:
             def attempt() -> bytes:
+                self.pace.wait(min(_PIECE, size - start))
                 data = bytes(self._client().get_range(name, start=start, end=min(start + _PIECE, size)))
                 self._count(reads=1, bytes_read=len(data))
                 return data
@@ -204,10 +209,17 @@ class Bucket:
 
         def attempt() -> None:
             size = data.stat().st_size if isinstance(data, Path) else len(data)
-            self._client().put(name, data, mode="overwrite", use_multipart=size > _PIECE, chunk_size=_PIECE)
+            if isinstance(data, Path) and self.pace.limited:
+                with data.open("rb") as file:
+                    self._send(name, self.pace.pieces(file, _SLICE), size)
+            else:
+                self._send(name, data, size)
             self._count(writes=1 if size <= _PIECE else -(-size // _PIECE) + 2, bytes_written=size)
 
         self._write(name, attempt)
+
+    def _send(self, name: str, data: bytes | Path | Iterator[bytes], size: int) -> None:
+        self._client().put(name, data, mode="overwrite", use_multipart=size > _PIECE, chunk_size=_PIECE)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write an object unless there is one: True if this call made it, False if the name is taken.

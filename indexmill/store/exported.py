@@ -1,6 +1,7 @@
 """An exported snapshot: a plain folder that any tool can read.
 
     manifest.json
+    signatures.json                signatures of the manifest, where it has any
     tables/<artifact>.parquet      tables
     families/<artifact>            arrays and files of the index families
     <artifact>                     other arrays and files, under their own names
@@ -13,15 +14,17 @@ open the file by its path again, so nothing here guards against someone who chan
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from io import BufferedReader
 from pathlib import Path
 
 from indexmill.errors import CorruptBlob, SnapshotNotFound
 from indexmill.forks import Lock
-from indexmill.store.canonical import digest_of
+from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Artifact, Manifest
 from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
+from indexmill.store.signatures import SIGNATURES_FILE, Trust
 from indexmill.text.counted import byte_size
 
 __all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
@@ -45,10 +48,11 @@ def is_exported(path: Path) -> bool:
 class ExportedFolder:
     """A reader of an exported folder; it never writes."""
 
-    def __init__(self, path: Path, digest: str | None = None) -> None:
+    def __init__(self, path: Path, digest: str | None = None, trust: Trust | None = None) -> None:
         """Read the manifest.
 
-        Raises SnapshotNotFound if its SHA-256 is not the one given, CorruptBlob if it cannot be read.
+        trust: whose signatures it must have. Raises SnapshotNotFound if its SHA-256 is not the one given, CorruptBlob
+        if it cannot be read, NotTrusted if its signatures do not suffice.
         """
         self._path = path
         where = path / MANIFEST_FILE
@@ -60,11 +64,22 @@ class ExportedFolder:
         found = digest_of(data)
         if digest not in (None, found):
             raise SnapshotNotFound(f"{where}: has the SHA-256 {found}; expected {digest}")
+        self.signers = [] if trust is None else trust.check(found, self._signatures(), path)
+        """The names of those who signed it, as far as they were asked for."""
         self.digest = found
         """The SHA-256 of the manifest."""
         self.manifest = Manifest.from_bytes(data, str(where))
         self._checked: set[str] = set()
         self._lock = Lock()
+
+    def _signatures(self) -> list[bytes]:
+        """The envelopes in the folder, unchecked."""
+        try:
+            with self._open(self._path / SIGNATURES_FILE, MANIFEST_BYTES) as file:
+                listed = json.loads(file.read(MANIFEST_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return []
+        return [canonical_json(one) for one in listed] if isinstance(listed, list) else []
 
     def path_of(self, artifact: Artifact) -> Path:
         """The path at which the artifact's file is expected, unchecked."""

@@ -50,6 +50,8 @@ __all__ = [
     "renewal_name",
     "run_name",
     "run_prefix",
+    "signature_name",
+    "signature_prefix",
     "tombstone_name",
     "tombstone_prefix",
 ]
@@ -107,7 +109,7 @@ def refs_prefix() -> str:
 
 def ref_prefix(branch: str) -> str:
     """The prefix of the refs of a branch."""
-    if branch in ("aliases", "removed"):
+    if branch in ("aliases", "removed", "signatures"):
         raise ValueError(f"a branch cannot be called {branch!r}: other records are kept there")
     return check_name(f"refs/{branch}") + "/"
 
@@ -135,6 +137,16 @@ def removal_prefix() -> str:
 def removal_name(version: int) -> str:
     """The name of the record that a version was removed: its ref stays, its blobs do not."""
     return f"{removal_prefix()}{version:020d}.json"
+
+
+def signature_prefix(version: int) -> str:
+    """The prefix of the signatures of a version."""
+    return f"refs/signatures/{version:020d}/"
+
+
+def signature_name(version: int, number: int) -> str:
+    """The name of the number-th signature of a version."""
+    return f"{signature_prefix(version)}{number:020d}.json"
 
 
 def aside_prefix() -> str:

@@ -6,6 +6,7 @@ moment, reads the same.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,13 +30,17 @@ from indexmill.store.layout import (
     removal_name,
     removal_prefix,
     run_name,
+    signature_prefix,
 )
 from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Record, Ref, Removal
 from indexmill.store.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES
+from indexmill.store.signatures import ENVELOPE_BYTES
 
 __all__ = ["StoreReader"]
 
 R = TypeVar("R", bound=Record)
+
+_SIGNATURES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +227,14 @@ class StoreReader:
                 "`indexmill promote` makes one"
             )
         return pointed
+
+    def signatures(self, version: int) -> list[bytes]:
+        """The envelopes of a version's signatures, unchecked, the oldest first, at most 64."""
+        found = []
+        for name in self.files.names(signature_prefix(version))[:_SIGNATURES]:
+            with contextlib.suppress(NotFound, CorruptBlob):
+                found.append(self.files.read(name, ENVELOPE_BYTES))
+        return found
 
     def candidate(self, run: str) -> str:
         """The digest of the manifest that a run built and a gate refused to publish.

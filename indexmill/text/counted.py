@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["byte_size", "counted"]
+import re
+
+__all__ = ["byte_size", "bytes_of", "counted"]
+
+_SIZE = re.compile(r"([0-9]+) ?(KB|MB|GB|TB|)", re.IGNORECASE)
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def byte_size(length: int) -> str:
@@ -12,6 +17,14 @@ def byte_size(length: int) -> str:
         amount /= 1000
         units.pop(0)
     return f"{amount:.3g} {units[0]}"
+
+
+def bytes_of(text: str) -> int:
+    """The number of bytes that a person wrote: `1000`, `20 MB`, `1TB`. Raises ValueError for anything else."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no number of bytes; expected one such as 20MB")
+    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:

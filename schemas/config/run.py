@@ -122,6 +122,9 @@ class RunSettings(Settings):
         description="nothing is published when a language model did not write more of a stage's texts than this, and "
         "more than ten or all of them: exit code 3",
     )
+    signing_key_file: Path | None = Field(
+        None, description="a private key of `indexmill sign --new-key`; every version that is built is signed with it"
+    )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
     )

@@ -25,6 +25,7 @@ class Call:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     light: bool = False  # quick and safe enough to run in this process, without a worker
+    local: bool = False  # uses files of this machine: the corpus, or the scratch folder of the run
     asks: bool = False  # asks a language model: its calls under way are paid for
     heard: Listener | None = None  # called from time to time, in any thread, with the progress of the call
 

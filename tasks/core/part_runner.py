@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -41,6 +42,8 @@ SEARCH_PRIORITY = 50
 
 _ATTEMPTS = 3
 """The number of times that workers may die at a part before the part is blamed."""
+_READERS = 16
+"""Receipts that are read at the same time: a read from a bucket takes tens of milliseconds."""
 _FAILED_TOGETHER = 16
 """The number of failed parts after which failing documents are looked for, before the other parts are tried."""
 
@@ -170,10 +173,11 @@ class PartRunner:
             by_key.setdefault(part_key(stage, spec.settings, spec.inputs), []).append(spec)
         if wanted:
             self._compare_parts(stage, wanted[0])
+        there = self._found(stage, by_key)
         calls: list[Call] = []
         for key, (spec, *_) in by_key.items():
             before = self._receipts.get(key)
-            found = before if before or self.cold else self.find(stage, key)
+            found = before or there.get(key)
             if found is not None:
                 self._receipts[key] = found
                 receipts |= {same.shard: found for same in by_key[key]}
@@ -183,9 +187,22 @@ class PartRunner:
             job = self._job(stage, spec, key)
             heard = partial(self._within, stage.name, key)
             calls.append(
-                Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=spec.asking is not None, heard=heard)
+                Call(
+                    f"{self.run_id}-{stage.name}-{key}",
+                    make_part,
+                    (job,),
+                    local=stage.local,
+                    asks=spec.asking is not None,
+                    heard=heard,
+                )
             )
         return calls
+
+    def _found(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
+        """The receipts of parts that need not be made and are not known yet, several read at the same time."""
+        unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
     def _within(self, stage: str, key: str, done: int, total: int) -> None:
         """Report the progress of a part, as a worker reported it."""

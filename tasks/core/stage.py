@@ -159,7 +159,8 @@ class Stage(Generic[S]):
     settings: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
     of unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
     the rows of a renamed or copied document are found in other shards. priority: parts of a higher one start first.
-    uses_encoder: its workers open the encoder. libraries: those that shape its output. requests: the requests of
+    uses_encoder: its workers open the encoder. local: its parts use the scratch folder of the run, which other machines
+    may not see. libraries: those that shape its output. requests: the requests of
     `compute` to a language model. expensive: a plan counts the parts and does not compute them. estimate: estimates
     such a part from its inputs; for inputs that are only planned it gets the rows, by input name, or None if they are
     unknown. A stage with an estimate is expensive.
@@ -176,6 +177,7 @@ class Stage(Generic[S]):
     moves_with_documents: bool = False
     priority: int = 0
     uses_encoder: bool = False
+    local: bool = False
     expensive: bool = False
     estimate: Callable[[Part[S], Expected], Estimate] | None = None
     requests: Callable[[Part[S]], Iterable[Request]] | None = None

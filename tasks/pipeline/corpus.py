@@ -147,6 +147,7 @@ class Corpus:
                 timed,
                 (supervisor.scan, group, self._configuration.corpus, self._folder),
                 light=is_quick(sources.files),
+                local=True,
             )
             for number, group in enumerate(groups)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from flows.copy import copy_version
 from flows.export import export_snapshot
 from flows.rollback import roll_back
 from indexmill.errors import IndexmillError
@@ -12,7 +13,7 @@ from storage import faults
 from storage.folder import open_folder
 from tasks.core.report import Silent
 
-__all__ = ["export_and_die", "roll_back_and_die"]
+__all__ = ["copy_and_die", "export_and_die", "roll_back_and_die"]
 
 
 def roll_back_and_die(root: Path, version: int, at: int, mode: str) -> None:
@@ -20,6 +21,15 @@ def roll_back_and_die(root: Path, version: int, at: int, mode: str) -> None:
     faults.arm(at, mode)
     try:
         roll_back(open_folder(root), version, note="a test")
+    except IndexmillError as error:
+        os._exit(error.exit_code)
+
+
+def copy_and_die(root: Path, version: int, target: Path, at: int, mode: str) -> None:
+    """Copy into another store; the crossing `at` fails as `storage.faults` describes."""
+    faults.arm(at, mode)
+    try:
+        copy_version(open_folder(root), version, str(target), progress=Silent())
     except IndexmillError as error:
         os._exit(error.exit_code)
 

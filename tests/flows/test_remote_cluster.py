@@ -25,7 +25,9 @@ from indexmill.errors import BadInput, ConfigurationError, IndexmillError
 from schemas.config import Configuration, DaskSettings, load_configuration
 from storage.folder import init_folder
 from tasks.core.executor import Call
-from tests.flows.commands import Run
+from tests.flows.children import settings
+from tests.flows.commands import Run, command, write_settings
+from tests.flows.expected import Expected
 
 
 @pytest.fixture
@@ -205,6 +207,21 @@ def test_a_cluster_may_follow_the_work(store: Path) -> None:
     with remote_cluster(DaskSettings.model_validate(settings), store) as client:
         assert client.nthreads() == {}
         assert doubled(client) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.slow
+def test_a_build_on_a_cluster_that_follows_the_work_has_the_same_manifest(expected: Expected, tmp_path: Path) -> None:
+    dask = {
+        "cluster": "distributed.LocalCluster",
+        "arguments": {"n_workers": 0, "threads_per_worker": 1, "dashboard_address": None},
+        "adapt": {"minimum": 0, "maximum": 2, "interval": "200ms", "wait_count": 1},
+    }
+    configuration = write_settings(
+        tmp_path / "indexmill.yaml", settings(tmp_path / "store", expected.corpus, run={"dask": dask})
+    )
+    with command(tmp_path, "build", "-c", configuration, "--json") as run:
+        assert run.wait() == 0, run.err
+        assert run.json()["manifest"] == expected.manifest
 
 
 def test_a_run_waits_for_workers_as_long_as_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,11 +50,17 @@ def test_all_is_sorted_and_names_what_is_public(name: str) -> None:
 def test_the_package_offers_the_reader_and_every_error() -> None:
     assert set(indexmill.__all__) == {
         "Answer",
+        "Follower",
         "Hit",
+        "Ref",
         "Snapshot",
+        "Trust",
+        "follow",
+        "newest",
         "open",
         "open_llm",
         "open_reranker",
+        "versions",
         *indexmill.errors.__all__,
     }
     assert set(dir(indexmill)) == set(indexmill.__all__)

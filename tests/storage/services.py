@@ -125,10 +125,10 @@ _HOP = {"content-length", "transfer-encoding", "connection"}
 
 
 @contextlib.contextmanager
-def s3_service() -> Iterator[str]:
+def s3_service(address: str = "127.0.0.1") -> Iterator[str]:
     """The endpoint of moto's S3, which the environment names during the block."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     try:

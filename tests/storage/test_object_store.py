@@ -9,9 +9,14 @@ from unittest.mock import patch
 
 import pytest
 
-from indexmill.errors import CorruptBlob, SnapshotNotFound
+from indexmill.errors import CorruptBlob, SnapshotNotFound, VersionWithdrawn
 from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Artifact, Corpus, Manifest
+from storage import faults, lineage, refs
+from storage.lease import acquire
+from storage.lineage import Lineage
 from storage.object_store import ObjectStore, init_object_store
+from storage.publish import publish
 from storage.stores import open_store
 from tests.storage.services import bucket_of, s3_service
 
@@ -38,6 +43,42 @@ def test_who_asks_for_many_blobs_is_answered_from_one_listing(store: ObjectStore
     assert store.blob_size(digests[0]) is None
     late = store.put_blob(b"after the listing")
     assert store.blob_size(late) == 17
+
+
+def test_a_version_is_withdrawn_whose_blob_is_lost_after_a_listing_had_it(store: ObjectStore) -> None:
+    digests = [store.put_blob(f"blob {number}".encode()) for number in range(150)]
+    assert all(store.blob_size(digest) for digest in digests)
+    lineage_digest = lineage.put(store, Lineage())
+    lost = Artifact(name="lost", kind="file", digest=digests[0], bytes=6)
+    manifest = Manifest(
+        corpus=Corpus(fingerprint="", documents=0, passages=0), artifacts=(lost,), lineage=lineage_digest
+    )
+
+    def collected(name: str) -> None:
+        if name.startswith("durable refs/"):
+            open_store(store.url).delete(blob_path(digests[0]))
+
+    with acquire(store, "writer") as lease:
+        faults.install(collected)
+        try:
+            with pytest.raises(VersionWithdrawn):
+                publish(store, lease, manifest, None, created="2026-01-31T02:00:00Z")
+        finally:
+            faults.install(None)
+    assert refs.standing(store) is None
+
+
+def test_the_first_scratch_folder_of_a_run_removes_those_that_were_left_a_day_ago(store: ObjectStore) -> None:
+    old, young = store.scratch("old"), store.scratch("young")
+    (old / "vectors").write_bytes(b"1")
+    os.utime(old, (0, 0))
+    mine = store.scratch("mine")
+    assert (old.exists(), young.exists(), mine.exists()) == (False, True, True)
+    os.utime(young, (0, 0))
+    assert store.scratch("mine") == mine
+    assert young.exists()  # it was looked for once
+    assert store.sweep(0.0, keep="mine") == 1
+    assert (young.exists(), mine.exists()) == (False, True)
 
 
 def test_a_blob_is_read_once_and_again_if_the_cache_has_lost_or_damaged_it(store: ObjectStore) -> None:

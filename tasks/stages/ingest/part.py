@@ -30,4 +30,5 @@ STAGE = Stage(
     settings=IngestSettings,
     outputs=(Output("documents", DOCUMENTS, artifact="documents/{label}"),),
     priority=40,
+    local=True,
 )

@@ -43,6 +43,10 @@ def test_query_as_json_is_one_object(run: Run, store: Path) -> None:
         "document_ids": ["tallow"],
         "tokens": 6,
         "version": 1,
+        "source": None,
+        "url": None,
+        "span": [0, 26],
+        "metadata": {},
     }
 
 

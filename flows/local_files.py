@@ -1,0 +1,37 @@
+"""An executor for workers on other machines, which see neither the corpus nor the scratch folder of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tasks.core.executor import Call, Executor
+from tasks.llm.quota import Limits, RunQuota
+
+__all__ = ["LocalFilesExecutor"]
+
+
+class LocalFilesExecutor:
+    """Runs calls that use files of this machine here, and the others there."""
+
+    def __init__(self, there: Executor, here: Executor) -> None:
+        self._there, self._here = there, here
+
+    def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
+        """Run each call here or there; see `tasks.core.executor.Executor`."""
+        listed = list(calls)
+        yield from self._here.run([call for call in listed if call.local], **options)
+        yield from self._there.run([call for call in listed if not call.local], **options)
+
+    def stop(self, *, at_once: bool = True) -> None:
+        """Start no further calls."""
+        self._here.stop(at_once=at_once)
+        self._there.stop(at_once=at_once)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the time is up or `stop` is called."""
+        self._there.wait(seconds)
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """The quota of a run, which workers share."""
+        return self._there.quota(run, limits)

@@ -1,0 +1,78 @@
+"""Signing a version, so that those who receive it can prove whose it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.operation import recorded
+from indexmill.errors import ConfigurationError
+from indexmill.store.manifest import Manifest, Ref
+from indexmill.store.signatures import Statement, key_id, public_key, signed, signer
+from storage import refs, signatures
+from storage.clock import Clock, timestamp
+from storage.protocol import Store
+from storage.publish import check_whole, read_manifest
+
+__all__ = ["Signed", "read_key", "sign", "sign_unsigned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """The result of a signature, printed by `sign --json`."""
+
+    version: int
+    manifest: str
+    key: str
+    """The public key."""
+    keyid: str
+    run: str
+
+
+def read_key(path: Path) -> str:
+    """The private key in a file; raises ConfigurationError, which does not show it, for a file that holds none."""
+    try:
+        private = path.read_text(encoding="ascii")
+        public_key(private)
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it holds no private key"
+        raise ConfigurationError(f"{path}: {told}; `indexmill sign --new-key FILE` makes a key") from None
+    return private
+
+
+def sign_unsigned(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
+    """Sign a version unless this key has signed it already."""
+    if key_id(public_key(private)) not in map(signer, signatures.envelopes(store, ref.version)):
+        said = Statement(ref.manifest, ref.version, created, _provenance(ref, manifest))
+        signatures.add(store, ref.version, signed(said, private))
+
+
+def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) -> Signed:
+    """Sign the manifest of a version with a private key. Needs no lease: a build may be at work.
+
+    Raises ConfigurationError for what is no key, SnapshotNotFound for a version that does not exist or was removed,
+    CorruptBlob for one that is not whole.
+    """
+    public = public_key(private)
+    with recorded(store, "sign", details={"version": version, "key": public}, clock=clock) as run:
+        ref = refs.read(store, version)
+        refs.check_there(store, version)
+        manifest = read_manifest(store, ref.manifest)
+        check_whole(store, manifest)
+        said = Statement(ref.manifest, version, timestamp(clock()), _provenance(ref, manifest))
+        signatures.add(store, version, signed(said, private))
+        run.done, run.version, run.manifest = True, version, ref.manifest
+        return Signed(version, ref.manifest, public, key_id(public), run.run_id)
+
+
+def _provenance(ref: Ref, manifest: Manifest) -> Mapping[str, object]:
+    """What the manifest was made from, and by which run."""
+    return {
+        "corpus": manifest.corpus.model_dump(mode="json"),
+        "environment": manifest.environment,
+        "models": manifest.models,
+        "run": ref.run_id,
+        "parent": ref.parent,
+    }

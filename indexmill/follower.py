@@ -1,0 +1,267 @@
+"""An index that follows a store: it serves the newest version, or what an alias points to, as that moves.
+
+A new version is opened beside the old one. Every byte of it is checked, the methods are used once, and the questions of
+the caller are asked; only then it takes the old one's place, at once for every question that comes from then on.
+Questions under way finish on the old version, which is closed after the last of them. A version that does not hold is
+not taken: the old one serves on, and the reason is logged and kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
+from indexmill.forks import LOADING, Lock, renew_in_children
+from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.store.signatures import Trust
+
+if TYPE_CHECKING:
+    from indexmill.answer.base import Answer
+    from indexmill.hits import Hit
+
+__all__ = ["Follower", "Refusal"]
+
+_LOG = logging.getLogger(__name__)
+_READERS = 2
+"""The threads that check a new version: few, since the old one is serving."""
+_QUESTION = "What is this about?"
+"""The question that warms a method up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A version that was not taken, and why; ``version`` is None if the store could not be read."""
+
+    version: int | None
+    reason: str
+
+
+class _Served:
+    """A snapshot with the number of its users."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.users = 0
+        self.retired = False
+
+
+class Follower:
+    """An index whose version changes under the caller; see ``indexmill.follow``. Thread-safe, a context manager."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        alias: str | None = None,
+        *,
+        poll: float | None,
+        processes: int,
+        cache: str | os.PathLike[str] | None,
+        methods: Sequence[str],
+        smoke: Sequence[str],
+        check: Callable[[Snapshot], object] | None,
+        trust: Trust | str | os.PathLike[str] | None,
+    ) -> None:
+        if poll is not None and not poll > 0:
+            raise BadInput(f"poll is {poll}; expected seconds above 0, or None for an index that looks when it is told")
+        if isinstance(smoke, str) or isinstance(methods, str):
+            raise BadInput("smoke and methods are sequences of texts; expected no single text")
+        self._path, self._alias, self._poll = path, alias, poll
+        self._processes, self._cache, self._trust = processes, cache, None if trust is None else Trust.of(trust)
+        self._methods, self._smoke, self._check = tuple(methods), tuple(smoke), check
+        self._lock, self._looking = Lock(), Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.refusal: Refusal | None = None
+        """Why the last look changed nothing although something had changed; None if all is well."""
+        snapshot = self._open(None)
+        try:
+            self._try(snapshot, None)
+        except BaseException:
+            snapshot.close()
+            raise
+        self._served = _Served(snapshot)
+        renew_in_children(self)
+        self._keep_looking()
+
+    # Retrieval
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The version served now, which stays open, and the same, for the length of the block."""
+        self._keep_looking()
+        with self._lock:
+            if self._closed.is_set():
+                raise StoreError(f"the index of {self._path} was closed")
+            served = self._served
+            served.users += 1
+        try:
+            yield served.snapshot
+        finally:
+            with self._lock:
+                served.users -= 1
+                over = served.retired and not served.users
+            if over:
+                served.snapshot.close()
+
+    def retrieve(self, question: str, *arguments: Any, **options: Any) -> list[Hit]:
+        """As ``Snapshot.retrieve``, on the version served now, which every hit names."""
+        with self.snapshot() as snapshot:
+            return snapshot.retrieve(question, *arguments, **options)
+
+    def retrieve_batch(self, questions: Sequence[str], *arguments: Any, **options: Any) -> list[list[Hit]]:
+        """As ``Snapshot.retrieve_batch``: one version answers the whole batch."""
+        with self.snapshot() as snapshot:
+            return snapshot.retrieve_batch(questions, *arguments, **options)
+
+    def answer(self, question: str, **options: Any) -> Answer:
+        """As ``Snapshot.answer``."""
+        with self.snapshot() as snapshot:
+            return snapshot.answer(question, **options)
+
+    def answer_batch(self, questions: Sequence[str], **options: Any) -> list[Answer]:
+        """As ``Snapshot.answer_batch``: one version answers the whole batch."""
+        with self.snapshot() as snapshot:
+            return snapshot.answer_batch(questions, **options)
+
+    @property
+    def version(self) -> int | None:
+        """The number of the version served now."""
+        return self._served.snapshot.version
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The retrieval methods of the version served now, the best first."""
+        return self._served.snapshot.methods
+
+    # Following
+
+    def look(self) -> bool:
+        """Look at the store now; True if another version was taken. Never raises: ``refusal`` says what is wrong."""
+        with self._looking:
+            if self._closed.is_set():
+                return False
+            before = self._served.snapshot
+            fresh: Snapshot | None = None
+            try:
+                fresh = self._open(before)
+                if fresh is before:
+                    self.refusal = None
+                    return False
+                self._try(fresh, before)
+            except Exception as error:  # whatever is wrong with a new version, the old one serves on
+                if fresh is not None:
+                    fresh.close()
+                self._refuse(None if fresh is None else fresh.version, error)
+                return False
+            return self._take(fresh)
+
+    def _open(self, before: Snapshot | None) -> Snapshot:
+        """The snapshot to serve, opened; the one from before if nothing has changed."""
+        with LOADING:
+            from indexmill.store.blob_cache import BlobCache
+            from indexmill.store.reader import StoreReader
+
+            store = StoreReader(self._path, None if self._cache is None else BlobCache.default(self._cache))
+            ref = store.resolve(alias=self._alias)
+            if before is not None and before.ref == ref:
+                return before
+            return open_snapshot(
+                self._path, ref.version, processes=self._processes, cache=self._cache, trust=self._trust
+            )
+
+    def _try(self, fresh: Snapshot, before: Snapshot | None) -> None:
+        """Check and warm up a snapshot. Raises IndexmillError, or what the caller's check raises."""
+        names = [artifact.name for artifact in fresh.manifest.artifacts]
+        with ThreadPoolExecutor(_READERS) as pool:
+            for _ in pool.map(fresh.file, names):
+                if self._closed.is_set():
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise StoreError(f"the index of {self._path} was closed")
+        if before is not None and _encoder_of(fresh) == _encoder_of(before):
+            fresh.once("encoder", before.encoder)
+        for method in self._methods or (fresh.default_method,):
+            fresh.retrieve(_QUESTION, method)
+            for question in self._smoke:
+                if not fresh.retrieve(question, method):
+                    raise GateRefused(
+                        f"version {fresh.version} of {self._path}: {method} finds nothing for {question!r:.200}"
+                    )
+        if self._check is not None:
+            self._check(fresh)
+
+    def _take(self, fresh: Snapshot) -> bool:
+        """Serve another snapshot from now on."""
+        with self._lock:
+            closed, old = self._closed.is_set(), self._served
+            if not closed:
+                self._served, old.retired, self.refusal = _Served(fresh), True, None
+            idle = not old.users
+        if closed:
+            fresh.close()
+            return False
+        _LOG.info("%s: version %s is served, after version %s", self._path, fresh.version, old.snapshot.version)
+        if idle:
+            old.snapshot.close()
+        return True
+
+    def _refuse(self, version: int | None, error: Exception) -> None:
+        reason = str(error) if isinstance(error, IndexmillError) else f"{type(error).__name__}: {error}"
+        refusal = Refusal(version, reason)
+        if refusal != self.refusal:
+            which = "the store" if version is None else f"version {version}"
+            _LOG.warning("%s: %s is not taken, version %s serves on: %s", self._path, which, self.version, reason)
+        self.refusal = refusal
+
+    def _keep_looking(self) -> None:
+        """Start the thread that looks, unless it is there: a forked child has none."""
+        if self._poll is None or self._thread is not None:
+            return
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._run, args=(self._poll,), name="follow", daemon=True)
+                self._thread.start()
+
+    def _run(self, seconds: float) -> None:
+        while not self._closed.wait(seconds):
+            self.look()
+
+    def after_fork(self) -> None:
+        """See ``indexmill.forks.Renewable``: the thread is gone, and a question starts another."""
+        self._thread = None
+
+    # Life
+
+    def close(self) -> None:
+        """Stop following, and close the snapshot once the questions under way have finished."""
+        with self._lock:
+            self._closed.set()
+            served = self._served
+            served.retired = True
+            idle = not served.users
+        if idle:
+            served.snapshot.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Follower of {os.fspath(self._path)!r} at version {self.version}>"
+
+
+def _encoder_of(snapshot: Snapshot) -> object:
+    """What determines the encoder of questions."""
+    manifest = snapshot.manifest
+    return manifest.models, [(one.name, one.digest) for one in manifest.under("encoder")]

@@ -1,0 +1,30 @@
+"""The signatures of a store's versions: any number for each, of any signer, created and never changed."""
+
+from __future__ import annotations
+
+import contextlib
+
+from indexmill.errors import NotFound
+from indexmill.store.layout import signature_name, signature_prefix
+from storage.protocol import Store
+from storage.records import last_number, numbered
+
+__all__ = ["add", "envelopes"]
+
+
+def envelopes(store: Store, version: int) -> list[bytes]:
+    """The envelopes of a version, oldest first, as they were added."""
+    found = []
+    for name in numbered(store.list(signature_prefix(version))).values():
+        with contextlib.suppress(NotFound):
+            found.append(store.get(name))
+    return found
+
+
+def add(store: Store, version: int, envelope: bytes) -> bool:
+    """Keep an envelope; False if the version has the same already. Needs no lease."""
+    while envelope not in envelopes(store, version):
+        number = last_number(store, signature_prefix(version)) + 1
+        if store.create(signature_name(version, number), envelope):
+            return True
+    return False
