@@ -51,7 +51,11 @@ def bind(address: Address) -> socket.socket:
     """The listening socket; raises ConfigurationError."""
     try:
         (family, *_, place), *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        return socket.create_server(place[:2], family=family, backlog=2048)
+        listener = socket.create_server(place[:2], family=family, backlog=2048)
+        # Its connections inherit it. asyncio does not set it for a socket it is given, and a client's acknowledgement
+        # of an answer's head, for which its body would wait, may take 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         raise ConfigurationError(
             f"{address.host}:{address.port} cannot be listened at: {error.strerror}; choose another --host or --port"
