@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import secrets
 import time
@@ -78,7 +79,9 @@ class Guard:
             await send(message)
 
         try:
-            scope["state"]["caller"] = self._admit(scope["path"], headers)
+            scope["state"]["caller"] = caller = self._admit(scope["path"], headers)
+            if scope["path"] not in _OPEN:
+                self._rates.take(caller.name)
             await self._app(scope, self._bounded(scope["path"], receive), answer)
         except Exception as error:
             if not status:
@@ -97,9 +100,7 @@ class Guard:
             raise _too_large(self._limits.body)
         if path in _OPEN:
             return ANONYMOUS
-        caller = ANONYMOUS if self._tokens is None else self._tokens.caller(headers.get("authorization"))
-        self._rates.take(caller.name)
-        return caller
+        return ANONYMOUS if self._tokens is None else self._tokens.caller(headers.get("authorization"))
 
     def _bounded(self, path: str, receive: Receive) -> Receive:
         """Receives a body within the limits of size and time."""
@@ -148,7 +149,7 @@ def error_response(error: Exception, request_id: str) -> Response:
         event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))
     headers = {}
     if failure.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(failure.retry_after + 0.499)))
+        headers["retry-after"] = str(math.ceil(failure.retry_after))
     if failure.status == 401:
         headers["www-authenticate"] = "Bearer"
     if failure.status in (408, 413):
