@@ -109,7 +109,8 @@ def serving(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
         assert process.stderr is not None
         started = json.loads(process.stderr.readline())
         url = urlsplit(started["url"])
-        assert url.hostname is not None and url.port is not None
+        assert url.hostname is not None
+        assert url.port is not None
         log = threading.Thread(target=deque, args=(process.stderr, 0), daemon=True)  # it must not fill the pipe
         log.start()
         try:

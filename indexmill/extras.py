@@ -15,7 +15,6 @@ _EXTRAS = {
     "tenacity": "cloud",
     "openai": "answer",
     "mcp": "mcp",
-    "mcp_types": "mcp",
     "prometheus_client": "serve",
     "sentence_transformers": "rerank",
     "starlette": "serve",

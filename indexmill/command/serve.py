@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.serve.callers import Tokens, add_token
 from indexmill.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from indexmill.serve.run import Mount
 
 __all__ = ["command"]
 
@@ -184,4 +187,15 @@ def _serve(
     )
     address = Address(given["host"], given["port"], given["tls_cert"], given["tls_key"], given["linger"])
     wanted = wanted_of(options, place, poll, processes, methods=given["warm"], smoke=given["smoke"])
-    serve(wanted, address, limits, models, tokens, mcp=not given["no_mcp"], insecure=given["insecure"])
+    serve(
+        wanted, address, limits, models, tokens, mount=None if given["no_mcp"] else _mcp(), insecure=given["insecure"]
+    )
+
+
+def _mcp() -> Mount | None:
+    """The tools of MCP; None where its package is not installed."""
+    try:
+        from indexmill.mcp.tools import mounted
+    except ModuleNotFoundError:
+        return None
+    return mounted

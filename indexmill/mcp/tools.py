@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -9,7 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
 from pydantic import Field, ValidationError
-from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 import indexmill
 from indexmill.errors import IndexmillError
@@ -26,7 +29,7 @@ from indexmill.serve.messages import (
 )
 from indexmill.serve.refusals import failure_of
 
-__all__ = ["http_app", "make_server"]
+__all__ = ["make_server", "mounted"]
 
 _INSTRUCTIONS = (
     "A versioned index of a corpus of documents. Use `search` to find passages that answer a question, and cite them "
@@ -39,12 +42,11 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempo
 
 
 def make_server(engine: Engine) -> MCPServer[Any]:
-    """The MCP server of an engine, to be run over stdio, or mounted by ``http_app``."""
+    """The MCP server of an engine, to be run over stdio, or mounted by ``mounted``."""
     server: MCPServer[Any] = MCPServer(
         "indexmill", title="indexmill", instructions=_INSTRUCTIONS, version=indexmill.__version__, log_level="WARNING"
     )
 
-    @server.tool(title="Search the index", annotations=_READ_ONLY, structured_output=True)
     async def search(
         ctx: Context[Any, Any],
         question: Annotated[str, Field(description="What you want to know, as a question or in key words.")],
@@ -70,7 +72,6 @@ def make_server(engine: Engine) -> MCPServer[Any]:
             found, _ = await engine.retrieve(request, _caller(ctx))
             return RetrieveResponse.model_validate(found.to_dict())
 
-    @server.tool(title="Read a document", annotations=_READ_ONLY, structured_output=True)
     async def read_document(
         ctx: Context[Any, Any],
         document_id: Annotated[str, Field(description="One of the document_ids of a hit.")],
@@ -97,7 +98,6 @@ def make_server(engine: Engine) -> MCPServer[Any]:
                 metadata=found.metadata,
             )
 
-    @server.tool(title="List the versions", annotations=_READ_ONLY, structured_output=True)
     async def list_versions() -> VersionsResponse:
         """List the versions of the index with their dates, the one that is searched, and its retrieval methods."""
         with _told():
@@ -112,20 +112,31 @@ def make_server(engine: Engine) -> MCPServer[Any]:
                 ],
             )
 
+    for tool, title in (
+        (search, "Search the index"),
+        (read_document, "Read a document"),
+        (list_versions, "List the versions"),
+    ):
+        about = inspect.getdoc(tool)
+        server.add_tool(tool, title=title, description=about, annotations=_READ_ONLY, structured_output=True)
     return server
 
 
-def http_app(server: MCPServer[Any], body: int) -> Starlette:
-    """The server over streamable HTTP at /mcp, without sessions; body: bytes of a request. Run its session manager.
+def mounted(
+    engine: Engine,
+) -> tuple[Sequence[BaseRoute], Callable[[], AbstractAsyncContextManager[object]]]:
+    """The route /mcp over streamable HTTP, without sessions, and its life.
 
-    Hosts and tokens are the business of what it is mounted in.
+    Hosts and tokens are the business of the application that it is mounted in.
     """
-    return server.streamable_http_app(
+    server = make_server(engine)
+    app = server.streamable_http_app(
         stateless_http=True,
         json_response=True,
-        max_request_body_size=body,
+        max_request_body_size=engine.limits.body,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+    return app.routes, server.session_manager.run
 
 
 class _told:  # noqa: N801 - used as a block

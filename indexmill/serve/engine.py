@@ -106,7 +106,7 @@ class Engine:
         Raises as ``Snapshot.retrieve`` does, BadInput for what is beyond the limits, Busy, TooLate.
         """
         way = self._way(request, caller)
-        return await within(self.limits.seconds, self.batches.ask(way, request.question))
+        return await _within(self.limits.seconds, self.batches.ask(way, request.question))
 
     async def answer(self, request: AnswerRequest, caller: Caller) -> Answered:
         """The answer to a question; raises as ``retrieve`` does, and as ``Snapshot.answer`` does."""
@@ -133,10 +133,10 @@ class Engine:
         ends = loop.time() + seconds
         work: asyncio.Future[Any] = loop.run_in_executor(self._threads, self._answer, request, way, seconds, show)
         work.add_done_callback(self._answered)
-        await within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
+        await _within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
         if hits.done():
             yield "hits", hits.result()
-        yield "answer", await within(ends - loop.time(), asyncio.shield(work))
+        yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
 
     def _answered(self, work: asyncio.Future[Answered]) -> None:
         self._answering -= 1
@@ -163,7 +163,7 @@ class Engine:
         return await self._in_thread(read)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await within(self.limits.seconds, asyncio.to_thread(work))
+        return await _within(self.limits.seconds, asyncio.to_thread(work))
 
     def _way(self, request: RetrieveRequest, caller: Caller) -> _Way:
         """How a request wants to retrieve; raises BadInput for what is beyond the limits."""
@@ -239,7 +239,7 @@ class _Shown:
         return found
 
 
-async def within(seconds: float, work: Awaitable[_T]) -> _T:
+async def _within(seconds: float, work: Awaitable[_T]) -> _T:
     """The result of work that ends in time; raises TooLate."""
     try:
         async with asyncio.timeout(seconds):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from indexmill.serve.addresses import LOOPBACK
 from indexmill.serve.app import make_app
@@ -18,7 +20,9 @@ from indexmill.serve.server import Address, Server, bind
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-__all__ = ["serve"]
+__all__ = ["Mount", "serve"]
+
+Mount = Callable[[Engine], tuple["Sequence[BaseRoute]", Callable[[], AbstractAsyncContextManager[object]]]]
 
 
 def serve(
@@ -28,12 +32,12 @@ def serve(
     models: Models,
     tokens: Tokens | None,
     *,
-    mcp: bool = True,
+    mount: Mount | None = None,
     insecure: bool = False,
 ) -> None:
     """Serve until a signal ends it. Raises as ``open_index`` does, and ConfigurationError for an address in use.
 
-    mcp: also serve the tools of MCP, if its package is installed. insecure: answer requests to any host without tokens.
+    mount: returns further routes over the engine, and their life. insecure: answer requests to any host without tokens.
     """
     log_to_standard_error()
     metrics = Metrics()
@@ -48,21 +52,10 @@ def serve(
             "1 while a newer version is not taken because it failed its checks.",
             lambda: float(getattr(index, "refusal", None) is not None),
         )
-        more, around = _mcp(engine) if mcp else ([], contextlib.nullcontext)
+        more, around = ([], contextlib.nullcontext) if mount is None else mount(engine)
         hosts = None if tokens is not None or insecure else LOOPBACK
         guard = make_app(engine, metrics, tokens=tokens, hosts=hosts, more=more, around=around)
         server = Server(guard, address, limits)
-        event("started", url=address.url(listener), version=index.version, mcp=bool(more))
+        event("started", url=address.url(listener), version=index.version)
         server.run([listener])
         event("ended")
-
-
-def _mcp(engine: Engine) -> tuple[list[BaseRoute], Any]:
-    """The route of MCP and its life; none where its package is not installed."""
-    try:
-        from indexmill.mcp.tools import http_app, make_server
-    except ModuleNotFoundError:
-        return [], contextlib.nullcontext
-    server = make_server(engine)
-    app = http_app(server, engine.limits.body)
-    return list(app.routes), server.session_manager.run
