@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from indexmill.answer.answers import answers
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, FamilyNotFound, NotFound
 from indexmill.hits import Hit
 from indexmill.serve.batching import Batcher
 from indexmill.serve.callers import Caller
@@ -157,7 +158,7 @@ class Engine:
         """A document, after number and manifest of the version that it comes from; raises NotFound."""
 
         def read() -> tuple[int | None, str, Document]:
-            with self.index.snapshot() as snapshot:
+            with self.index.snapshot() as snapshot, _nameless(snapshot):
                 return snapshot.version, manifest_digest(snapshot), document_of(snapshot, document_id)
 
         return await self._in_thread(read)
@@ -190,7 +191,7 @@ class Engine:
 
     def _find(self, way: _Way, questions: Sequence[str]) -> list[Found]:
         """In a thread: the hits of a batch, all from one version."""
-        with self.index.snapshot() as snapshot:
+        with self.index.snapshot() as snapshot, _nameless(snapshot):
             method = way.options["method"] or snapshot.default_method
             found = snapshot.retrieve_batch(questions, **way.options)
             digest = manifest_digest(snapshot)
@@ -199,7 +200,7 @@ class Engine:
     def _answer(self, request: AnswerRequest, way: _Way, seconds: float, show: Callable[[Found], None]) -> Answered:
         """In a thread: an answer from one version; ``show`` is called with the hits when they are found."""
         options = {name: value for name, value in way.options.items() if name not in ("explain", "method")}
-        with self.index.snapshot() as snapshot:
+        with self.index.snapshot() as snapshot, _nameless(snapshot):
             method = way.options["method"] or snapshot.default_method
             (answer,) = answers(
                 _Shown(snapshot, lambda hits: show(Found(snapshot.version, manifest_digest(snapshot), method, hits))),
@@ -217,6 +218,15 @@ class Engine:
             if answer.error is not None:
                 raise answer.error
             return Answered(manifest_digest(snapshot), answer)
+
+
+@contextmanager
+def _nameless(snapshot: Snapshot) -> Iterator[None]:
+    """Leave this machine's path of the index out of messages that callers see."""
+    try:
+        yield
+    except (BadInput, FamilyNotFound, NotFound) as error:
+        raise type(error)(str(error).replace(str(snapshot.path), "the index")) from error
 
 
 class _Shown:

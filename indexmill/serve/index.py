@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Index", "Pinned", "Wanted", "manifest_digest", "open_index"]
 
 
+_PATIENCE = 5.0
+"""Seconds for which a snapshot is kept open for questions that are late already."""
+
+
 class Index(Protocol):
     """Where questions go. Thread-safe."""
 
@@ -68,7 +72,7 @@ class Pinned:
     def close(self) -> None:
         """See ``Index``."""
         with self._idle:
-            self._idle.wait_for(lambda: not self._users)
+            self._idle.wait_for(lambda: not self._users, _PATIENCE)
         self._snapshot.close()
 
 

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(store: Path, *words: object, program: str | None = None, warm: str = "bm25") -> Iterator[Serving]:
+def serving(
+    store: Path, *words: object, program: str | None = None, warm: str = "bm25", prefix: Sequence[str] = ()
+) -> Iterator[Serving]:
     """Serve a store by the command, or by a program that calls it; ended by SIGTERM unless it has ended."""
     start = ["-m", "indexmill"] if program is None else ["-c", program]
     arguments = ["serve", store, "--port", 0, "--linger", 0, "--warm", warm, *words]
-    command = [sys.executable, *start, *map(str, arguments)]
+    command = [*prefix, sys.executable, *start, *map(str, arguments)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     log: list[dict[str, Any]] = []
     assert process.stderr is not None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import stat
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -212,3 +215,21 @@ def test_an_exported_folder_is_served_by_its_manifest(exported: Path) -> None:
         assert (versions["served"]["version"], versions["versions"]) == (None, [])
         assert len(versions["served"]["manifest"]) == 64
         assert server.client.post("/mcp", json={}).status_code == 404
+
+
+def test_it_drains_as_the_first_process_of_a_container(tmp_path: Path) -> None:
+    unshare = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip("no process namespaces here")
+    publish(tmp_path / "store", 1)
+    with serving(tmp_path / "store", prefix=unshare, program=SLOW) as server, ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(server.client.post, "/retrieve", json={**ASKED, "question": "slow"})
+        time.sleep(0.3)
+        outer = server.process.pid
+        (first,) = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+        assert under_way.result().status_code == 200
+        assert server.process.wait(20) == 0
