@@ -117,6 +117,8 @@ def serving(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
             yield url.hostname, url.port
         finally:
             process.send_signal(signal.SIGTERM)
+            process.wait(60)
+            log.join(60)
     assert process.returncode == 0
 
 

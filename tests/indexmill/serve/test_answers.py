@@ -27,7 +27,7 @@ from indexmill.serve.messages import RetrieveRequest
 from indexmill.serve.metrics import Metrics
 
 ASKED = {"question": "Who paid for the bridge?", "method": "dense", "k": 2}
-SECRET = "/secret/place"
+PLACE = "/secret/place"
 
 
 class Model:
@@ -53,7 +53,7 @@ def answer() -> str:
 
 
 def refuse() -> str:
-    raise LlmForbidden(f"the key in {SECRET} is not valid")
+    raise LlmForbidden(f"the key in {PLACE} is not valid")
 
 
 @contextmanager
@@ -94,18 +94,18 @@ def test_a_model_that_fails_is_explained_in_the_log_alone(published: Path, caplo
         hits, error, _ = streamed.text.split("\n\n")
         assert hits.startswith("event: hits\n")
         assert json.loads(error.removeprefix("event: error\ndata: "))["error"]["code"] == "model_failed"
-    assert SECRET not in failed.text + streamed.text
+    assert PLACE not in failed.text + streamed.text
     lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
     causes = [line["cause"] for line in lines if line["event"] == "failure"]
     assert len(causes) == 2
-    assert all(SECRET in one for one in causes)
+    assert all(PLACE in one for one in causes)
 
 
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
-        (CorruptBlob(f"{SECRET} is damaged"), 503, "index_unavailable"),
-        (ZeroDivisionError(f"{SECRET} bridge"), 500, "internal"),
+        (CorruptBlob(f"{PLACE} is damaged"), 503, "index_unavailable"),
+        (ZeroDivisionError(f"{PLACE} bridge"), 500, "internal"),
         (MemoryError(), 500, "internal"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_failure_of_the_server_names_no_path_and_no_text(
         monkeypatch.setattr("indexmill.snapshot.Snapshot.retrieve_batch", fail)
         failed = post(guard, "/retrieve")
     assert (failed.status_code, failed.json()["error"]["code"]) == (status, code)
-    assert SECRET not in failed.text
+    assert PLACE not in failed.text
     assert "bridge" not in cause(error)
 
 
