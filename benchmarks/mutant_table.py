@@ -136,6 +136,24 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/lease.py",
+        "    clock = clock or clock_of(store)\n",
+        "    clock = clock or __import__('time').time\n",
+        ("tests/storage/test_clocks.py::test_a_live_lease_is_not_taken_over_by_a_host_whose_clock_is_wrong",),
+    ),
+    Mutant(
+        "storage/clock.py",
+        "    return lambda: _elapsed() + ahead\n",
+        "    return lambda: _elapsed()\n",
+        ("tests/storage/test_clocks.py::test_a_lease_says_when_it_ends_by_the_clock_of_the_store",),
+    ),
+    Mutant(
+        "storage/deletions.py",
+        "                if lease.clock() - looked > _LOOK_AGAIN:\n",
+        "                if looked == -math.inf:\n",
+        ("tests/storage/test_deletions.py::test_a_remover_that_was_asleep_looks_again_before_it_deletes",),
+    ),
+    Mutant(
+        "storage/lease.py",
         "            store.sweep(now, keep=run_id)\n",
         "            pass\n",
         ("tests/storage/test_lease.py::test_taking_the_lease_sweeps_what_dead_runs_left",),

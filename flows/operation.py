@@ -64,12 +64,14 @@ def operation(
 ) -> Iterator[Operation]:
     """Hold the lease and keep the run's records for the length of the block.
 
+    clock: for the records; the lease counts by the store's.
+
     Raises LeaseLost if another run is at work or took the lease over meanwhile, and any error of the block.
     """
     run_id = runs.make_run_id(clock)
     with (
         store.freeing_space() if command in _FREES_SPACE else contextlib.nullcontext(),
-        acquire(store, run_id, clock=clock, duration=lease_seconds) as lease,
+        acquire(store, run_id, duration=lease_seconds) as lease,
     ):
         if command not in _FREES_SPACE:
             store.keep_reserve()

@@ -97,7 +97,7 @@ def repair(
     store = open_folder(root)
     records = repair_records(store, copies, None)
     if not dry_run and any(finding.outcome == "restored" for finding in records):
-        with acquire(store, runs.make_run_id(clock), clock=clock) as lease:
+        with acquire(store, runs.make_run_id(clock)) as lease:
             records = repair_records(store, copies, lease)
     findings += records
     restored = any(finding.outcome == "restored" for finding in findings)

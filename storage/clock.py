@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,9 +16,18 @@ Clock = Callable[[], float]
 
 
 def clock_of(store: Store) -> Clock:
-    """The clock of a store, which is looked at once; this machine's runs beside it."""
-    ahead = store.now() - time.time()
-    return lambda: time.time() + ahead
+    """The clock of a store: read once, then counted on by this machine, the seconds asleep included.
+
+    So machines whose clocks differ agree about it, and setting a machine's clock meanwhile does not change it.
+    """
+    before = _elapsed()
+    ahead = store.now() - (before + _elapsed()) / 2
+    return lambda: _elapsed() + ahead
+
+
+def _elapsed() -> float:
+    """Seconds since some moment, which nobody can set; on Linux a suspended machine counts on."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC)
 
 
 def timestamp(seconds: float) -> str:

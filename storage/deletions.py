@@ -30,7 +30,8 @@ sees the other. Let a remover hold epoch g and a writer epoch w.
 
 **Who has died.** A record in `removing/` counts until its run is over: it gave its lease back, which is after its last
 delete, or its process is known to be dead, or, on another machine, its lease ran out `STALE` ago. The last is the one
-place that trusts time. A killed remover's record is deleted by the next.
+place that trusts time. A remover that has been asleep looks at the lease and for new versions again before it deletes
+anything more, so what is left to chance is a single delete. A killed remover's record is deleted by the next.
 
 A writer that dies between its ref and its look leaves a version that may lack blobs: `verify` says so, and the next
 build makes them again.
@@ -48,6 +49,7 @@ Forgetting announces and looks in the same way, and does not wait.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -66,6 +68,8 @@ from storage.records import find_record, get_record
 __all__ = ["Since", "check_alone", "check_unannounced", "remove", "replace_set_aside", "set_aside", "sweep"]
 
 _TOGETHER = 64  # names that are announced at once, between two looks at the lease
+
+_LOOK_AGAIN = 60.0  # seconds after which the next deletion needs another look, as after a sleep
 
 _NUMBERED = re.compile(r"([0-9]{20})\.([0-9]{20})\.json")
 
@@ -145,8 +149,11 @@ def remove(
         record = _Removing(run_id=lease.run_id, created=timestamp(lease.clock()), names=together)
         announced = _create(store, removing_prefix(), removing_name, lease.epoch, record)
         try:
-            _look_again(store, lease, seen)
+            looked = -math.inf
             for name in together:
+                if lease.clock() - looked > _LOOK_AGAIN:
+                    looked = lease.clock()
+                    _look_again(store, lease, seen)
                 if not spare(name):
                     store.delete(name)
                     removed.append(name)

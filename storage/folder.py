@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -311,8 +312,12 @@ class FolderStore:
         return {name: found for name in self.list(prefix) if (found := self.stat(name)) is not None}
 
     def now(self) -> float:
-        """The time of this machine."""
-        return time.time()
+        """The time of the file system: that of a file made now. The time of this machine where none may be made."""
+        try:
+            with tempfile.TemporaryFile(dir=self.root / TEMPORARY) as file:
+                return os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""

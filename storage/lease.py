@@ -2,8 +2,10 @@
 
 Taking the lease is creating the record of the next epoch. The holder renews it from a thread of its own, and commits
 only while no higher epoch exists; so a holder that was cut off finds out before it publishes. A lease is free when it
-was released, when its process is known to be dead (same machine), or when it ran out and a margin for clocks that
-differ has passed.
+was released, when its process is known to be dead (same machine), or when it ran out and a margin has passed.
+
+Every machine counts by the clock of the store (`clock_of`), so their own clocks may differ by any amount. Time decides
+how long others wait, never who may publish: a holder that was asleep finds the higher epoch, whatever its clock says.
 
     leases/<epoch>.json               the lease, with its holder
     leases/<epoch>.<n>.json           renewals: the newest says when it runs out
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Container
 from types import TracebackType
 from typing import Annotated, Self
@@ -24,7 +25,7 @@ from pydantic import Field
 from indexmill.errors import CorruptBlob, IndexmillError, LeaseLost, NotFound, StoreError
 from indexmill.store.layout import lease_name, lease_prefix, release_name, renewal_name
 from indexmill.store.manifest import Record, Timestamp, Word
-from storage.clock import Clock, from_timestamp, timestamp
+from storage.clock import Clock, clock_of, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Store
 from storage.records import get_record, numbered
@@ -36,7 +37,7 @@ DURATION = 120.0
 """Seconds a lease lasts without a renewal; it is renewed four times as often."""
 
 MARGIN = 15.0
-"""Seconds that others wait beyond the end of a lease, since clocks of two machines differ."""
+"""Seconds that others wait beyond the end of a lease: two machines read the store's clock with some error."""
 
 STALE = 3600.0
 """Seconds beyond the end of its lease in which a run of another machine may still act on what it saw before.
@@ -135,16 +136,17 @@ def acquire(
     store: Store,
     run_id: str,
     *,
-    clock: Clock = time.time,
+    clock: Clock | None = None,
     duration: float = DURATION,
     process: Process | None = None,
 ) -> Lease:
-    """Take the lease for a run, and remove unfinished files of dead runs.
+    """Take the lease for a run, and remove unfinished files of dead runs. clock: by default the store's.
 
     Use it as a context manager: inside, a thread renews the lease; at the end it is given back. Raises LeaseLost,
     naming the holder and the end of its lease, if another run holds it.
     """
     process = process or this_process()
+    clock = clock or clock_of(store)
     while True:
         current = holding(store)
         now = clock()

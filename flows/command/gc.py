@@ -64,12 +64,12 @@ def command(
     """
     store = store_of(options)
     wait = 0.0 if now else lease.STALE
-    clock = clock_of(store)
     policy = gc.Policy(last=keep_last, within=keep_within, grace=grace, wait=wait, records=records)
     if dry_run:
-        done = gc.Collected.of(gc.survey(store, policy, clock=clock))
+        done = gc.Collected.of(gc.survey(store, policy, clock=clock_of(store)))
     else:
         with operation(store, "gc", details=dataclasses.asdict(policy)) as run:
+            clock = run.lease.clock
             found = gc.survey(store, policy, clock=clock)
             done = gc.collect(store, run.lease, found, policy, clock=clock)
             run.done = True

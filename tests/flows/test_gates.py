@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -475,7 +476,8 @@ def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -
         published = StoreReader(root).versions() == [1, 2]
         assert published or failed
         # Its lease may not have been given back, and its process lives: later it has run out.
-        again = publish_candidate(open_folder(root), refused.run_id, clock=lambda: time.time() + 1_000)
+        with patch("storage.lease.clock_of", lambda _: lambda: time.time() + 1_000):
+            again = publish_candidate(open_folder(root), refused.run_id)
         assert (again.published, again.version) == (not published, 2)
         assert StoreReader(root).versions() == [1, 2]
         assert StoreReader(root).ref(2).manifest == refused.candidate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,19 +214,20 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_versions_nor_the_hold(
 
 
 def test_a_rollback_whose_lease_runs_out_by_a_jump_never_commits_over_another(
-    versions: Versions, store: FolderStore
+    versions: Versions, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 1_800_000_000.0
+    later = time.time() + YEAR
 
     def jump(name: str) -> None:
-        """As the first rollback is about to commit, another one, by whose clock the lease has run out, comes first."""
+        """As the first rollback is about to commit, the store's clock jumps, and another one comes first."""
         if name.startswith("create refs/"):
             faults.install(None)
-            assert roll_back(store, 1, note="second", clock=lambda: now + YEAR).version == 3
+            monkeypatch.setattr("storage.lease.clock_of", lambda _: lambda: later)
+            assert roll_back(store, 1, note="second").version == 3
 
     faults.install(jump)
     with pytest.raises(LeaseLost, match="took over the lease"):
-        roll_back(store, 1, note="first", clock=lambda: now)
+        roll_back(store, 1, note="first")
     assert StoreReader(store.root).versions() == [1, 2, 3]
     assert refs.read(store, 3).note == "back to version 1: second"
     hold = StoreReader(store.root).hold()

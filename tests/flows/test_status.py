@@ -205,7 +205,8 @@ def _refused_by_its_quality(nights: Nights, hour: float, count: int = 6) -> str:
     return runs.list_runs(nights.store)[-1].run_id
 
 
-def test_who_is_at_work_and_since_when(built: Nights) -> None:
+def test_who_is_at_work_and_since_when(built: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.lease.clock_of", lambda _: built.clock(24))
     with operation(built.store, "build", clock=built.clock(24)) as run:
         found = built.look(24.01)
         assert found.running is not None

@@ -185,20 +185,22 @@ def sleep_before_the_ref(root: Path, manifest: str, barrier: Barrier) -> None:
     os._exit(0)
 
 
-def stop_before_the_ref(root: str, manifest: str, told: Path) -> None:
-    """Take the lease, and stop this process (SIGSTOP) as the ref is about to be created; exits with 5 if too late."""
+def stop_before_the_ref(root: str, manifest: str, boundary: str, told: Path) -> None:
+    """Take a short lease, and stop this process (SIGSTOP) at a boundary of publishing; exits with 5 if too late."""
     store = open_store(root)
-    lease = acquire(store, "stale")
 
     def stop(name: str) -> None:
-        if name.startswith("create refs/"):
+        if name.startswith(boundary):
             faults.install(None)
             told.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    faults.install(stop)
     try:
-        commit(store, manifest, None, lease.epoch, "stale", CREATED, {}, "")
+        with acquire(store, "stale", duration=2.0) as lease:
+            faults.install(stop)
+            store.put_blob(b"the last blob")
+            lease.check()
+            commit(store, manifest, None, lease.epoch, "stale", CREATED, {}, "")
     except LeaseLost:
         os._exit(5)
     os._exit(0)

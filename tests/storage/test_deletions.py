@@ -204,6 +204,25 @@ def test_the_lease_is_looked_at_between_deletions(world: World) -> None:
     assert world.store.list("removing/") == []  # it removes nothing more
 
 
+def test_a_remover_that_was_asleep_looks_again_before_it_deletes(world: World) -> None:
+    for number in range(10):
+        world.store.put_blob(f"orphan {number}".encode())
+    deleted = 0
+
+    def fall_asleep(call: str, name: str) -> None:
+        nonlocal deleted
+        deleted += call == "delete" and name.startswith("blobs/")
+        if deleted == 3:
+            world.later(120 + MARGIN)
+            world.store.create(lease_name(lease.epoch + 1), world.store.get(lease_name(lease.epoch)))
+
+    lease = acquire(world.store, "gc", clock=world.clock)
+    names = world.store.list("blobs/")
+    with pytest.raises(LeaseLost):
+        deletions.remove(Disturbed(world.root, fall_asleep), lease, names, seen=3)
+    assert deleted == 3
+
+
 def test_nothing_is_removed_where_another_run_published_meanwhile(world: World) -> None:
     policy = Policy(last=1, grace=0.0, wait=0.0)
     lease = acquire(world.store, "gc", clock=world.clock)
