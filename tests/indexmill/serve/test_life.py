@@ -136,7 +136,7 @@ def test_a_full_queue_a_deadline_and_health_meanwhile(tmp_path: Path) -> None:
         began = time.monotonic()
         assert server.client.get("/health").status_code == 200
         full = server.client.post("/retrieve", json=ASKED)
-        assert time.monotonic() - began < 0.6  # while the first is under way
+        assert time.monotonic() - began < 1  # while the first is under way
         assert (full.status_code, full.json()["error"]["code"]) == (503, "busy")
         assert full.headers["retry-after"] == "1"
         for late in (first, second):
@@ -149,7 +149,7 @@ def test_a_full_queue_a_deadline_and_health_meanwhile(tmp_path: Path) -> None:
 def test_sigterm_loses_no_request_and_a_second_one_ends_at_once(tmp_path: Path) -> None:
     publish(tmp_path / "store", 1)
     slow = {**ASKED, "question": "slow"}
-    with serving(tmp_path / "store", "--linger", 0.6, program=SLOW) as server, ThreadPoolExecutor(4) as pool:
+    with serving(tmp_path / "store", "--linger", 1.5, program=SLOW) as server, ThreadPoolExecutor(4) as pool:
         under_way = pool.submit(server.client.post, "/retrieve", json=slow)
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
