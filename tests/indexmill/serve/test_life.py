@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
 import signal
+import ssl
 import stat
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +18,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.serve.callers import Tokens, add_token
@@ -22,6 +29,7 @@ from indexmill.serve.refusals import Unauthorised
 from tests.indexmill.running import Run
 from tests.indexmill.serve.serving import publish, serving
 from tests.indexmill.small_snapshot import point
+from tests.paths import ROOT
 
 ASKED = {"question": "This is the version", "method": "bm25", "k": 1}
 
@@ -233,3 +241,39 @@ def test_it_drains_as_the_first_process_of_a_container(tmp_path: Path) -> None:
         os.kill(int(first), signal.SIGTERM)
         assert under_way.result().status_code == 200
         assert server.process.wait(20) == 0
+
+
+def test_it_speaks_tls(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    today = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today)
+        .not_valid_after(today + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (tmp_path / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *private))
+    publish(tmp_path / "store", 1)
+    with serving(tmp_path / "store", "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem") as server:
+        assert server.url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        url = server.url.replace("127.0.0.1", "localhost")
+        with httpx.Client(verify=trusting, base_url=url, trust_env=False) as client:
+            assert client.post("/retrieve", json=ASKED).json()["version"] == 1
+
+
+@pytest.mark.parametrize(("command", "package"), [("serve", "starlette"), ("serve", "uvicorn"), ("mcp", "mcp")])
+def test_a_missing_package_is_named_with_its_extra(published: Path, command: str, package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None\nfrom indexmill.command import run; run()"
+    words = [sys.executable, "-c", program, command, str(published)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 2
+    assert f"{package}, which is not installed: pip install 'indexmill[{command}]'" in done.stderr
