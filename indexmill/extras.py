@@ -14,7 +14,11 @@ _EXTRAS = {
     "obstore": "cloud",
     "tenacity": "cloud",
     "openai": "answer",
+    "mcp": "mcp",
+    "prometheus_client": "serve",
     "sentence_transformers": "rerank",
+    "starlette": "serve",
+    "uvicorn": "serve",
     "torch": "rerank",
     "transformers": "rerank",
 }

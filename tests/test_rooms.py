@@ -19,6 +19,8 @@ FLOORS = {
     "tasks": ("pipeline", "registry", "families", "stages", "core", "llm", "text"),
     "indexmill": (
         "command",
+        "mcp",
+        "serve",
         "evaluate diff follower",
         "snapshot",
         "families",

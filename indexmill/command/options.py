@@ -35,6 +35,7 @@ __all__ = [
     "CONFIGURATION_FILE",
     "DEFAULT_STORE",
     "SHARED_GROUPS",
+    "Decorator",
     "Duration",
     "GroupedCommand",
     "Options",

@@ -1,0 +1,1 @@
+"""Serving an index to assistants, by the Model Context Protocol."""

@@ -1,0 +1,8 @@
+"""Names of this machine."""
+
+from __future__ import annotations
+
+__all__ = ["LOOPBACK"]
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Hosts that only this machine reaches."""

@@ -1,0 +1,209 @@
+"""The HTTP surface of a server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from indexmill.errors import BadInput
+from indexmill.serve.callers import Tokens
+from indexmill.serve.engine import Engine
+from indexmill.serve.guard import Guard, error_response
+from indexmill.serve.messages import (
+    AnswerRequest,
+    AnswerResponse,
+    Health,
+    RetrieveRequest,
+    RetrieveResponse,
+    VersionsResponse,
+)
+from indexmill.serve.metrics import Metrics
+from indexmill.serve.openapi import Operation, openapi_document
+from indexmill.serve.refusals import Draining, Refusal, WrongType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractAsyncContextManager
+
+    from starlette.routing import BaseRoute
+
+__all__ = ["OPERATIONS", "Surface", "make_app"]
+
+M = TypeVar("M", bound=BaseModel)
+
+_EVENTS = (
+    "With `stream`: the event `hits` (RetrieveResponse), then `answer` (AnswerResponse) or `error` (ErrorResponse)."
+)
+
+OPERATIONS = (
+    Operation("/retrieve", "POST", "Find the passages that answer a question.", RetrieveResponse, RetrieveRequest),
+    Operation(
+        "/answer",
+        "POST",
+        "Answer a question from the passages found.",
+        AnswerResponse,
+        AnswerRequest,
+        (("text/event-stream", _EVENTS),),
+    ),
+    Operation("/versions", "GET", "The versions of the store, and the one that is served.", VersionsResponse),
+    Operation("/health", "GET", "True while the process lives.", Health, token=False),
+    Operation("/ready", "GET", "Whether to send questions here: 503 once the server drains.", Health, token=False),
+    Operation("/metrics", "GET", "Metrics for Prometheus.", None, media=(("text/plain", "Prometheus' text format."),)),
+)
+
+
+class _NoSuchPage(Refusal):
+    """A path or method that the server does not have."""
+
+    def __init__(self, error: HTTPException) -> None:
+        super().__init__(f"{error.detail}: /openapi.json lists what there is")
+        self.status = error.status_code  # type: ignore[misc] # of this one
+        self.code = "no_such_page" if error.status_code == 404 else "wrong_method"  # type: ignore[misc]
+
+
+class Surface:
+    """The endpoints over an engine."""
+
+    def __init__(self, engine: Engine, metrics: Metrics, tokens: bool) -> None:
+        self._engine, self._metrics = engine, metrics
+        self._document = json.dumps(openapi_document(OPERATIONS, tokens)).encode()
+
+    def routes(self) -> list[BaseRoute]:
+        """All of them."""
+        return [
+            Route("/retrieve", self.retrieve, methods=["POST"]),
+            Route("/answer", self.answer, methods=["POST"]),
+            Route("/versions", self.versions, methods=["GET"]),
+            Route("/health", self.health, methods=["GET"]),
+            Route("/ready", self.ready, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
+        ]
+
+    async def retrieve(self, request: Request) -> Response:
+        """POST /retrieve."""
+        asked = await _body(request, RetrieveRequest)
+        found, batch = await self._engine.retrieve(asked, request.state.caller)
+        request.state.notes.update(version=found.version, batch=batch)
+        return _json(found.to_dict())
+
+    async def answer(self, request: Request) -> Response:
+        """POST /answer."""
+        asked = await _body(request, AnswerRequest)
+        if not asked.stream:
+            answered = await self._engine.answer(asked, request.state.caller)
+            request.state.notes.update(version=answered.answer.version)
+            return _json(answered.to_dict())
+        steps = self._engine.answer_in_steps(asked, request.state.caller)
+        first = await anext(steps)  # before the status is sent, so that errors up to here have one of their own
+        request.state.notes.update(version=first[1].to_dict()["version"])
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(_events(first, steps, request.state.request_id), 200, headers, "text/event-stream")
+
+    async def versions(self, request: Request) -> Response:
+        """GET /versions."""
+        refs, version, manifest, methods = await self._engine.versions()
+        refusal = getattr(self._engine.index, "refusal", None)
+        return _json(
+            {
+                "served": {"version": version, "manifest": manifest},
+                "methods": methods,
+                "alias": self._engine.wanted.alias,
+                "refused": None if refusal is None else {"version": refusal.version},
+                "versions": [
+                    {"version": ref.version, "manifest": ref.manifest, "created": ref.created, "note": ref.note}
+                    for ref in refs
+                ],
+            }
+        )
+
+    async def health(self, request: Request) -> Response:
+        """GET /health."""
+        return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """GET /ready."""
+        if request.state.draining:
+            raise Draining("this server is about to end; ask another")
+        return _json({"status": "ready", "version": self._engine.index.version})
+
+    async def metrics(self, request: Request) -> Response:
+        """GET /metrics."""
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        """GET /openapi.json."""
+        return Response(self._document, media_type="application/json")
+
+
+def make_app(
+    engine: Engine,
+    metrics: Metrics,
+    *,
+    tokens: Tokens | None,
+    hosts: Collection[str] | None,
+    more: Collection[BaseRoute] = (),
+    around: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext,
+) -> Guard:
+    """The application of a server, which closes the engine at its end; more: further routes; around: their life."""
+    routes = [*Surface(engine, metrics, tokens is not None).routes(), *more]
+
+    @contextlib.asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        async with around():
+            yield
+        engine.close()
+
+    def failed(request: Request, error: Exception) -> Response:
+        told = _NoSuchPage(error) if isinstance(error, HTTPException) else error
+        return error_response(told, request.state.request_id)
+
+    kinds = (HTTPException, Refusal, BadInput, Exception)
+    app = Starlette(routes=routes, lifespan=life, exception_handlers=dict.fromkeys(kinds, failed))
+    paths = {route.path for route in routes if isinstance(route, Route)}
+    return Guard(app, paths=paths, limits=engine.limits, metrics=metrics, tokens=tokens, hosts=hosts)
+
+
+async def _body(request: Request, model: type[M]) -> M:
+    """The body of a request; raises BadInput with the first things that are wrong."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise WrongType("send the question as JSON, with the header `Content-Type: application/json`")
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False, include_context=False)
+        told = [f"{'.'.join(map(str, one['loc'])) or 'the body'}: {one['msg']}" for one in wrong[:3]]
+        raise BadInput("; ".join(told)) from None
+
+
+async def _events(
+    first: tuple[str, Any], steps: AsyncIterator[tuple[str, Any]], request_id: str
+) -> AsyncIterator[bytes]:
+    """Server-sent events; an error is the last of them."""
+    yield _event(first[0], _dumped(first[1].to_dict()))
+    try:
+        async for name, result in steps:
+            yield _event(name, _dumped(result.to_dict()))
+    except Exception as error:
+        yield _event("error", bytes(error_response(error, request_id).body))
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def _dumped(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _json(content: object) -> Response:
+    return Response(_dumped(content), media_type="application/json")

@@ -1,0 +1,154 @@
+"""Who is asking: bearer tokens, kept as digests in a file.
+
+    {"tokens": [{"name": "search-team", "sha256": "9f86...", "principals": ["staff"]}]}
+
+A token has 256 random bits, so that its plain SHA-256 tells nothing. The file is read again when it changes: a token
+is withdrawn by removing its record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from indexmill.errors import BadInput, ConfigurationError
+from indexmill.serve.refusals import Unauthorised
+
+__all__ = ["ANONYMOUS", "Caller", "Tokens", "add_token"]
+
+_LOG = logging.getLogger(__name__)
+_LOOK = 2.0
+"""Seconds between two looks at the file."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. principals: whom they may read as; None where nothing is said about that."""
+
+    name: str
+    principals: tuple[str, ...] | None = None
+
+
+ANONYMOUS = Caller("anonymous")
+"""The caller of a server without tokens."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    principals: list[Annotated[str, Field(min_length=1)]] | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokens: list[_Record] = []
+
+
+class Tokens:
+    """The tokens of a file. Raises ConfigurationError if it cannot be used at the start; later a bad one is logged."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._stamp, self._records = _stamp(path), _read(path).tokens
+        self._looked = clock()
+        if not self._records:
+            raise ConfigurationError(
+                f"{path}: holds no token; add one with `indexmill serve --tokens FILE --new-token`"
+            )
+
+    def caller(self, authorization: str | None) -> Caller:
+        """The caller of an ``Authorization`` header; raises Unauthorised. Takes the same time for every token."""
+        self._look()
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthorised("this server needs a token: send the header `Authorization: Bearer TOKEN`")
+        digest = hashlib.sha256(token.strip().encode("utf-8", "replace")).hexdigest()
+        found = None
+        for record in self._records:
+            if hmac.compare_digest(record.sha256, digest):
+                found = record
+        if found is None:
+            raise Unauthorised("the token is not known here; ask those who run this server for one")
+        return Caller(found.name, None if found.principals is None else tuple(found.principals))
+
+    def _look(self) -> None:
+        """Read the file again if it has changed."""
+        if self._clock() - self._looked < _LOOK:
+            return
+        self._looked = self._clock()
+        try:
+            stamp = _stamp(self._path)
+            if stamp == self._stamp:
+                return
+            self._records, self._stamp = _read(self._path).tokens, stamp
+        except ConfigurationError as error:
+            _LOG.warning("the tokens of before stay valid: %s", error)
+        else:
+            _LOG.info("%s: %d tokens", self._path, len(self._records))
+
+
+def add_token(path: Path, name: str) -> str:
+    """Make a token, add its digest to the file, which may be missing, and return it: it is kept nowhere else.
+
+    Raises BadInput for a name that is taken or malformed, ConfigurationError if the file cannot be used.
+    """
+    records = _read(path).tokens if path.exists() else []
+    if any(record.name == name for record in records):
+        raise BadInput(f"{path}: has a token called {name!r}; remove its record first, or choose another name")
+    token = f"imt_{secrets.token_urlsafe(32)}"
+    try:
+        record = _Record(name=name, sha256=hashlib.sha256(token.encode()).hexdigest())
+    except ValidationError:
+        raise BadInput(f"{name!r} is no name of a token; expected letters, digits and . _ @ -, 64 at most") from None
+    _write(path, _File(tokens=[*records, record]).model_dump_json(indent=2, exclude_none=True) + "\n")
+    return token
+
+
+def _read(path: Path) -> _File:
+    try:
+        return _File.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigurationError(
+            f'{path}: {where}: {first["msg"]}; expected {{"tokens": [{{"name": ..., "sha256": ...}}]}}'
+        ) from None
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once; readable by its owner alone where it is new."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,47 @@
+"""Whole documents of a snapshot, by their ids."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from indexmill.errors import BadInput, NotFound
+from indexmill.retrieve.rows import Rows
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Document", "document_of"]
+
+
+class Document(NamedTuple):
+    """A row of the corpus."""
+
+    document_id: str
+    title: str
+    text: str
+    source: str | None
+    metadata: dict[str, Any]
+
+
+def document_of(snapshot: Snapshot, document_id: str) -> Document:
+    """A document of a snapshot; raises NotFound. The first call reads the ids of all documents."""
+    rows, places = snapshot.once("documents by id", lambda: _index(snapshot))
+    row = places.get(document_id)
+    if row is None:
+        try:
+            document_id.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise BadInput(f"document_id is not valid Unicode text (character {error.start})") from error
+        raise NotFound(f"there is no document {document_id!r:.200}; hits name the ids of theirs as document_ids")
+    number, place = rows.locate(row)
+    title, text, source, metadata = (
+        rows.column(number, name)[place].as_py() for name in ("title", "text", "source", "metadata")
+    )
+    return Document(document_id, title, text, source, json.loads(metadata))
+
+
+def _index(snapshot: Snapshot) -> tuple[Rows, dict[str, int]]:
+    rows = Rows(snapshot, "documents", ["document_id"])
+    ids = (one for number in range(len(rows.tables)) for one in rows.shard(number)["document_id"].to_pylist())
+    return rows, {one: row for row, one in enumerate(ids)}

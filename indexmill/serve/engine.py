@@ -1,0 +1,258 @@
+"""Questions to an index from an event loop: in batches, within limits, each answer from one version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from indexmill.answer.answers import answers
+from indexmill.errors import BadInput, FamilyNotFound, NotFound
+from indexmill.hits import Hit
+from indexmill.serve.batching import Batcher
+from indexmill.serve.callers import Caller
+from indexmill.serve.documents import Document, document_of
+from indexmill.serve.index import Index, Wanted, manifest_digest
+from indexmill.serve.limits import Limits
+from indexmill.serve.messages import AnswerRequest, RetrieveRequest
+from indexmill.serve.refusals import Busy, TooLate
+
+if TYPE_CHECKING:
+    from indexmill.answer.base import Answer
+    from indexmill.models.llm import LLM
+    from indexmill.models.reranker import Reranker
+    from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Ref
+
+__all__ = ["Answered", "Engine", "Found", "Models"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a server; None for those that it does not have. prompts: a folder that replaces the prompts."""
+
+    llm: LLM | None = None
+    reranker: Reranker | None = None
+    prompts: Path | None = None
+    max_output_tokens: int = 1024
+
+
+class Found(NamedTuple):
+    """The hits for a question, and the version that they come from."""
+
+    version: int | None
+    manifest: str
+    method: str
+    hits: Sequence[Hit]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``RetrieveResponse``."""
+        hits = [hit.to_dict() for hit in self.hits]
+        return {"version": self.version, "manifest": self.manifest, "method": self.method, "hits": hits}
+
+
+class Answered(NamedTuple):
+    """An answer, and the version that it comes from."""
+
+    manifest: str
+    answer: Answer
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``AnswerResponse``."""
+        return {"manifest": self.manifest, **self.answer.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How to retrieve. Questions of equal ways go together: ``key`` tells them apart, caller's rights included."""
+
+    key: str
+    options: Mapping[str, Any] = field(compare=False)
+
+
+class Engine:
+    """Answers questions; all coroutines are of one event loop."""
+
+    def __init__(
+        self,
+        index: Index,
+        wanted: Wanted,
+        limits: Limits,
+        models: Models = Models(),
+        told: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self.index, self.wanted, self.limits, self._models = index, wanted, limits, models
+        self.batches: Batcher[_Way, Found] = Batcher(
+            self._find, most=limits.batch, at_once=limits.at_once, waiting=limits.waiting, told=told
+        )
+        self._threads = ThreadPoolExecutor(limits.answers, thread_name_prefix="answer")
+        self._answering = 0
+
+    def close(self) -> None:
+        """Close the index once the questions under way have finished."""
+        self.batches.close()
+        self._threads.shutdown(wait=False)
+        self.index.close()
+
+    async def retrieve(self, request: RetrieveRequest, caller: Caller) -> tuple[Found, int]:
+        """The hits for a question, and the size of the batch that it was in.
+
+        Raises as ``Snapshot.retrieve`` does, BadInput for what is beyond the limits, Busy, TooLate.
+        """
+        way = self._way(request, caller)
+        return await _within(self.limits.seconds, self.batches.ask(way, request.question))
+
+    async def answer(self, request: AnswerRequest, caller: Caller) -> Answered:
+        """The answer to a question; raises as ``retrieve`` does, and as ``Snapshot.answer`` does."""
+        steps = [result async for _, result in self.answer_in_steps(request, caller)]
+        last: Answered = steps[-1]
+        return last
+
+    async def answer_in_steps(self, request: AnswerRequest, caller: Caller) -> AsyncIterator[tuple[str, Any]]:
+        """First ``hits`` with what was found (``Found``), then ``answer`` with an ``Answered``.
+
+        An answer comes whole: models are asked for JSON, which is checked before anyone sees it.
+        """
+        way = self._way(request, caller)
+        if self._answering >= self.limits.answers + self.limits.waiting:
+            raise Busy(f"{self._answering:,} answers are being made already; try again in a moment")
+        loop = asyncio.get_running_loop()
+        hits: asyncio.Future[Any] = loop.create_future()
+
+        def show(found: Found) -> None:
+            loop.call_soon_threadsafe(lambda: None if hits.done() else hits.set_result(found))
+
+        self._answering += 1
+        seconds = self.limits.answer_seconds
+        ends = loop.time() + seconds
+        work: asyncio.Future[Any] = loop.run_in_executor(self._threads, self._answer, request, way, seconds, show)
+        work.add_done_callback(self._answered)
+        await _within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
+        if hits.done():
+            yield "hits", hits.result()
+        yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
+
+    def _answered(self, work: asyncio.Future[Answered]) -> None:
+        self._answering -= 1
+        if not work.cancelled():
+            work.exception()  # looked at, so that asyncio does not log it where the caller has left
+
+    async def versions(self) -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
+        """The versions of the store, then number, manifest and methods of the one that is served."""
+
+        def look() -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
+            refs = self.wanted.versions()
+            with self.index.snapshot() as snapshot:
+                return refs, snapshot.version, manifest_digest(snapshot), snapshot.methods
+
+        return await self._in_thread(look)
+
+    async def document(self, document_id: str, caller: Caller) -> tuple[int | None, str, Document]:
+        """A document, after number and manifest of the version that it comes from; raises NotFound."""
+
+        def read() -> tuple[int | None, str, Document]:
+            with self.index.snapshot() as snapshot, _nameless(snapshot):
+                return snapshot.version, manifest_digest(snapshot), document_of(snapshot, document_id)
+
+        return await self._in_thread(read)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await _within(self.limits.seconds, asyncio.to_thread(work))
+
+    def _way(self, request: RetrieveRequest, caller: Caller) -> _Way:
+        """How a request wants to retrieve; raises BadInput for what is beyond the limits."""
+        limits = self.limits
+        if len(request.question) > limits.question:
+            raise BadInput(f"question has {len(request.question):,} characters; expected {limits.question:,} at most")
+        if request.k > limits.k:
+            raise BadInput(f"k is {request.k}; expected {limits.k} at most")
+        if request.rerank_depth > 10 * limits.k:
+            raise BadInput(f"rerank_depth is {request.rerank_depth}; expected {10 * limits.k} at most")
+        if request.rerank and self._models.reranker is None:
+            raise BadInput("rerank is true, and this server has no reranker: leave it out")
+        options: dict[str, Any] = {
+            "method": request.method,
+            "k": request.k,
+            "where": request.where or None,
+            "parameters": request.parameters,
+        }
+        given = {**options, "explain": request.explain, "rerank": request.rerank, "depth": request.rerank_depth}
+        key = json.dumps([given, caller.principals], sort_keys=True)
+        if request.rerank:
+            options |= {"rerank": self._models.reranker, "rerank_depth": request.rerank_depth}
+        return _Way(key, {**options, "explain": request.explain})
+
+    def _find(self, way: _Way, questions: Sequence[str]) -> list[Found]:
+        """In a thread: the hits of a batch, all from one version."""
+        with self.index.snapshot() as snapshot, _nameless(snapshot):
+            method = way.options["method"] or snapshot.default_method
+            found = snapshot.retrieve_batch(questions, **way.options)
+            digest = manifest_digest(snapshot)
+            return [Found(snapshot.version, digest, method, hits) for hits in found]
+
+    def _answer(self, request: AnswerRequest, way: _Way, seconds: float, show: Callable[[Found], None]) -> Answered:
+        """In a thread: an answer from one version; ``show`` is called with the hits when they are found."""
+        options = {name: value for name, value in way.options.items() if name not in ("explain", "method")}
+        with self.index.snapshot() as snapshot, _nameless(snapshot):
+            method = way.options["method"] or snapshot.default_method
+            (answer,) = answers(
+                _Shown(snapshot, lambda hits: show(Found(snapshot.version, manifest_digest(snapshot), method, hits))),
+                [request.question],
+                method=method,
+                llm=self._models.llm,
+                token_budget=request.token_budget,
+                concurrency=1,
+                max_output_tokens=self._models.max_output_tokens,
+                deadline_seconds=seconds,
+                settings=request.answering,
+                prompts=self._models.prompts,
+                **options,
+            )
+            if answer.error is not None:
+                raise answer.error
+            return Answered(manifest_digest(snapshot), answer)
+
+
+@contextmanager
+def _nameless(snapshot: Snapshot) -> Iterator[None]:
+    """Leave this machine's path of the index out of messages that callers see."""
+    try:
+        yield
+    except (BadInput, FamilyNotFound, NotFound) as error:
+        raise type(error)(str(error).replace(str(snapshot.path), "the index")) from error
+
+
+class _Shown:
+    """A snapshot that shows what it finds; see ``Searched``."""
+
+    def __init__(self, snapshot: Snapshot, show: Callable[[list[Hit]], None]) -> None:
+        self._snapshot, self._show = snapshot, show
+
+    @property
+    def version(self) -> int | None:
+        return self._snapshot.version
+
+    @property
+    def default_method(self) -> str:
+        return self._snapshot.default_method
+
+    def retrieve_batch(self, questions: Sequence[str], **options: Any) -> list[list[Hit]]:
+        found = self._snapshot.retrieve_batch(questions, **options)
+        self._show(found[0])
+        return found
+
+
+async def _within(seconds: float, work: Awaitable[_T]) -> _T:
+    """The result of work that ends in time; raises TooLate."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError as error:
+        raise TooLate("there was no answer before the deadline; ask for less, or try again later") from error

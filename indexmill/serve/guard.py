@@ -1,0 +1,170 @@
+"""What every request passes first and last: host, token, rate, size; then the log and the metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from indexmill.serve.callers import ANONYMOUS, Caller, Tokens
+from indexmill.serve.limits import Limits, Rates
+from indexmill.serve.logs import cause, event
+from indexmill.serve.messages import ErrorResponse
+from indexmill.serve.metrics import Metrics
+from indexmill.serve.refusals import TooLarge, TooSlow, WrongHost, failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["Guard", "error_response"]
+
+_OPEN = frozenset({"/health", "/ready", "/openapi.json"})
+"""Paths that need no token."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Guard:
+    """An ASGI application around another.
+
+    paths: those that are logged and counted by name. tokens: None for a server without, which only answers requests to
+    a host of ``hosts``, so that no web page reaches it under another name; None for any host.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        paths: Collection[str],
+        limits: Limits,
+        metrics: Metrics,
+        tokens: Tokens | None,
+        hosts: Collection[str] | None,
+    ) -> None:
+        self._app, self._paths, self._limits, self._metrics = app, frozenset(paths), limits, metrics
+        self._tokens, self._hosts, self._rates = tokens, hosts, Rates(limits.rate, time.monotonic)
+        self.draining = False
+        """True once the server is to end: answers close their connections."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        state = {"request_id": request_id, "caller": ANONYMOUS, "draining": self.draining, "notes": {}}
+        scope["state"] = {**scope.get("state", {}), **state}
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                added = MutableHeaders(scope=message)
+                added["x-request-id"] = request_id
+                if self.draining:
+                    added["connection"] = "close"
+            await send(message)
+
+        try:
+            scope["state"]["caller"] = caller = self._admit(scope["path"], headers)
+            if scope["path"] not in _OPEN:
+                self._rates.take(caller.name)
+            await self._app(scope, self._bounded(scope["path"], receive), answer)
+        except Exception as error:
+            if not status:
+                await error_response(error, request_id)(scope, receive, answer)
+            elif failure_of(error).code != "internal" or status != 500:
+                event("broken", level=logging.ERROR, request_id=request_id, cause=cause(error))
+        finally:
+            self._end(scope, status, time.perf_counter() - began)
+
+    def _admit(self, path: str, headers: Headers) -> Caller:
+        """The caller of a request; raises a Refusal."""
+        if self._hosts is not None and _host(headers.get("host", "")) not in self._hosts:
+            raise WrongHost("this server answers requests to this machine only: use localhost, or serve with --tokens")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._limits.body:
+            raise _too_large(self._limits.body)
+        if path in _OPEN:
+            return ANONYMOUS
+        return ANONYMOUS if self._tokens is None else self._tokens.caller(headers.get("authorization"))
+
+    def _bounded(self, path: str, receive: Receive) -> Receive:
+        """Receives a body within the limits of size and time."""
+        if path == "/mcp":  # bounds it itself, and waits for the client to leave
+            return receive
+        received, more = 0, True
+        ends = time.monotonic() + self._limits.seconds
+
+        async def bounded() -> Message:
+            nonlocal received, more
+            if not more:
+                return await receive()
+            try:
+                async with asyncio.timeout(ends - time.monotonic()):
+                    message = await receive()
+            except TimeoutError:
+                raise TooSlow("the body did not arrive in time; send it at once") from None
+            received += len(message.get("body", b""))
+            more = message.get("more_body", False)
+            if received > self._limits.body:
+                raise _too_large(self._limits.body)
+            return message
+
+        return bounded
+
+    def _end(self, scope: Scope, status: int, seconds: float) -> None:
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        self._metrics.request(path, status, seconds)
+        state = scope["state"]
+        event(
+            "request",
+            request_id=state["request_id"],
+            caller=state["caller"].name,
+            method=scope["method"],
+            path=path,
+            status=status,
+            ms=round(1000 * seconds, 1),
+            **state["notes"],
+        )
+
+
+def error_response(error: Exception, request_id: str) -> Response:
+    """An error as JSON; logs what the caller is not told."""
+    failure = failure_of(error)
+    if failure.logged:
+        event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))
+    headers = {}
+    if failure.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(failure.retry_after))
+    if failure.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if failure.status in (408, 413):
+        headers["connection"] = "close"
+    body = {"error": {"code": failure.code, "message": failure.message, "request_id": request_id}}
+    text = ErrorResponse.model_validate(body).model_dump_json()
+    return Response(text, failure.status, headers, "application/json")
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is above {limit:,} bytes: ask for less at a time")
+
+
+def _host(header: str) -> str:
+    """The host of a ``Host`` header without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()

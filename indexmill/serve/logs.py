@@ -1,0 +1,62 @@
+"""The log of a server: one JSON object a line on standard error, without the texts of questions or documents."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+from indexmill.errors import IndexmillError
+from indexmill.models.secrets import redacted
+
+__all__ = ["JsonLines", "cause", "event", "log_to_standard_error"]
+
+_LOG = logging.getLogger("indexmill.serve")
+
+
+class JsonLines(logging.Formatter):
+    """A record as a JSON object: time, level, and its event, or its logger and message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter``."""
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"time": time, "level": record.levelname.lower()}
+        fields = getattr(record, "event", None)
+        if isinstance(fields, dict):
+            line |= fields
+        else:
+            line |= {"event": "message", "logger": record.name, "message": redacted(record.getMessage())}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            line["cause"] = cause(record.exc_info[1])
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def cause(error: BaseException) -> str:
+    """What went wrong: our own errors' messages; of others the type and place, since a message may hold a question."""
+    if isinstance(error, IndexmillError):
+        return redacted(f"{type(error).__name__}: {error}")
+    return f"{type(error).__name__} at {_place(error.__traceback__)}"
+
+
+def _place(trace: TracebackType | None) -> str:
+    frames = traceback.extract_tb(trace)[-3:]
+    return " < ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames)) or "unknown"
+
+
+def event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
+    """Log an event with its fields."""
+    _LOG.log(level, name, extra={"event": {"event": name, **fields}})
+
+
+def log_to_standard_error() -> None:
+    """Have every logger of this process write JSON lines to standard error; libraries from warnings on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("indexmill").setLevel(logging.INFO)

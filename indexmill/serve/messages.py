@@ -1,0 +1,167 @@
+"""The bodies of requests and answers; the OpenAPI document is made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+__all__ = [
+    "AnswerRequest",
+    "AnswerResponse",
+    "ErrorResponse",
+    "FoundDocument",
+    "FoundHit",
+    "Health",
+    "RetrieveRequest",
+    "RetrieveResponse",
+    "Served",
+    "VersionRecord",
+    "VersionRefused",
+    "VersionsResponse",
+]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RetrieveRequest(_Request):
+    """A question, and how to search."""
+
+    question: Annotated[str, Field(description="The question. An empty one finds nothing.")]
+    method: Annotated[str | None, Field(description="The retrieval method; by default the best of the index.")] = None
+    k: Annotated[int, Field(ge=1, description="How many hits.")] = 5
+    explain: Annotated[bool, Field(description="Say of each hit why it was found.")] = False
+    where: Annotated[
+        dict[str, JsonValue] | list[str] | None,
+        Field(
+            description="Search only documents whose metadata match.",
+            examples=[{"year": {">=": 2024}, "lang": ["en", "de"]}],
+        ),
+    ] = None
+    parameters: Annotated[
+        dict[str, JsonValue] | None,
+        Field(description="Settings of the method instead of the index's.", examples=[{"dense.title": 0.1}]),
+    ] = None
+    rerank: Annotated[bool, Field(description="Order the passages by the server's reranker, if it has one.")] = False
+    rerank_depth: Annotated[int, Field(ge=1, description="Rerank so many of the first hits.")] = 50
+
+
+class AnswerRequest(RetrieveRequest):
+    """A question to be answered from the hits."""
+
+    stream: Annotated[
+        bool, Field(description="Send the hits as soon as they are found, and the answer when it is made, as events.")
+    ] = False
+    token_budget: Annotated[
+        int | None, Field(ge=1, description="Read only the best hits that fit into so many tokens.")
+    ] = None
+    answering: Annotated[
+        dict[str, JsonValue] | None, Field(description="Settings of the method's way of answering.")
+    ] = None
+
+
+class FoundHit(BaseModel):
+    """One piece of evidence."""
+
+    kind: Annotated[str, Field(description="`passage`, or another kind of the method, such as a summary.")]
+    id: str
+    score: Annotated[float, Field(description="Higher is better; comparable within one answer only.")]
+    title: str
+    text: str
+    document_ids: Annotated[list[str], Field(description="The documents that the text comes from.")]
+    tokens: int | None = None
+    version: Annotated[int | None, Field(description="The version of the index; null for an exported folder.")] = None
+    source: Annotated[str | None, Field(description="Where the document comes from.")] = None
+    url: str | None = None
+    span: Annotated[
+        tuple[int, int] | None, Field(description="The passage's place in the document's text, in code points.")
+    ] = None
+    metadata: dict[str, Any] = {}
+    explanation: dict[str, Any] | None = None
+
+
+class Served(BaseModel):
+    """The version that an answer comes from."""
+
+    version: Annotated[int | None, Field(description="Its number; null for an exported folder.")]
+    manifest: Annotated[str, Field(description="The SHA-256 of its manifest, which determines every byte of it.")]
+
+
+class RetrieveResponse(Served):
+    """The hits for a question, best first, all from one version."""
+
+    method: str
+    hits: list[FoundHit]
+
+
+class AnswerResponse(RetrieveResponse):
+    """An answer, and the hits that were read for it, all from one version."""
+
+    answer: str
+    found: Annotated[bool, Field(description="True if the hits hold the answer.")]
+    model: Annotated[str | None, Field(description="The model that was asked; null for a quotation.")]
+    reasoning: str = ""
+    context_tokens: int
+    input_tokens: int
+    output_tokens: int
+    calls: int
+    cautions: list[str] = []
+
+
+class VersionRecord(BaseModel):
+    """A version that the store holds."""
+
+    version: int
+    manifest: str
+    created: str
+    note: str = ""
+
+
+class VersionRefused(BaseModel):
+    """A version that failed its checks; the one before serves on."""
+
+    version: int | None
+
+
+class VersionsResponse(BaseModel):
+    """The versions of the store, and the one that is served."""
+
+    served: Served
+    methods: Annotated[list[str], Field(description="The retrieval methods of the version served, the best first.")]
+    alias: Annotated[str | None, Field(description="The alias that is followed.")] = None
+    refused: Annotated[VersionRefused | None, Field(description="A version that the server did not take.")] = None
+    versions: Annotated[list[VersionRecord], Field(description="Oldest first; empty for an exported folder.")]
+
+
+class FoundDocument(Served):
+    """A document, or a part of it."""
+
+    document_id: str
+    title: str
+    text: str
+    start: Annotated[int, Field(description="Where the text begins in the document's, in code points.")]
+    length: Annotated[int, Field(description="The length of the document's whole text.")]
+    source: str | None = None
+    url: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Health(BaseModel):
+    """The state of the server."""
+
+    status: str
+    version: int | None = None
+
+
+class _Error(BaseModel):
+    code: Annotated[str, Field(description="For programs.")]
+    message: Annotated[str, Field(description="For people: what is wrong, and what to do.")]
+    request_id: str
+
+
+class ErrorResponse(BaseModel):
+    """Why a request failed."""
+
+    error: _Error

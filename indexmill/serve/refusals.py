@@ -1,0 +1,146 @@
+"""Refusals of a server, and the status, code and message with which any error is answered.
+
+Messages of the caller's own errors say what to do. Of everything else the caller learns the kind and the request's id,
+under which the server's log has the reason: its paths and endpoints are not the caller's business.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from indexmill.errors import (
+    BadInput,
+    BudgetReached,
+    FamilyNotFound,
+    IndexmillError,
+    ModelUnavailable,
+    NotFound,
+    SnapshotNotFound,
+)
+from indexmill.models.llm_errors import LlmError
+
+__all__ = [
+    "Busy",
+    "Draining",
+    "Failure",
+    "Refusal",
+    "TooLarge",
+    "TooLate",
+    "TooMany",
+    "TooSlow",
+    "Unauthorised",
+    "WrongHost",
+    "WrongType",
+    "failure_of",
+]
+
+
+class Refusal(IndexmillError):
+    """A request that is refused before it reaches the index."""
+
+    status: ClassVar[int] = 400
+    code: ClassVar[str] = "bad_request"
+    retry_after: float | None = None
+    """Seconds after which another try makes sense; None if none does."""
+
+
+class TooLarge(Refusal):
+    """A body above the limit."""
+
+    status, code = 413, "too_large"
+
+
+class TooSlow(Refusal):
+    """A body that did not arrive in time."""
+
+    status, code = 408, "too_slow"
+
+
+class WrongHost(Refusal):
+    """A request meant for another host than the one that the server is at."""
+
+    status, code = 421, "wrong_host"
+
+
+class WrongType(Refusal):
+    """A body that is not announced as JSON."""
+
+    status, code = 415, "not_json"
+
+
+class Unauthorised(Refusal):
+    """No token, or one that is not known."""
+
+    status, code = 401, "unauthorised"
+
+
+class TooMany(Refusal):
+    """A caller who asks more often than the limit allows."""
+
+    status, code = 429, "rate_limited"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Busy(Refusal):
+    """More requests are waiting than the server lets wait."""
+
+    status, code = 503, "busy"
+    retry_after = 1.0
+
+
+class Draining(Refusal):
+    """The server is about to end."""
+
+    status, code = 503, "draining"
+    retry_after = 1.0
+
+
+class TooLate(Refusal):
+    """A request that was not answered before its deadline."""
+
+    status, code = 504, "deadline"
+
+
+class Failure(NamedTuple):
+    """How an error is answered."""
+
+    status: int
+    code: str
+    message: str
+    retry_after: float | None = None
+    logged: bool = False
+    """True if the log has to say what happened."""
+
+
+_CALLERS = (
+    (FamilyNotFound, 404, "family_not_found"),
+    (SnapshotNotFound, 404, "snapshot_not_found"),
+    (NotFound, 404, "not_found"),
+    (BadInput, 400, "bad_input"),
+)
+"""Errors whose messages are for the caller."""
+
+_OURS = (
+    (LlmError, 502, "model_failed", "the language model did not answer; try again later"),
+    (BudgetReached, 503, "budget_reached", "the budget of this server is used up"),
+    (ModelUnavailable, 503, "model_unavailable", "this server lacks a model that the request needs"),
+    (IndexmillError, 503, "index_unavailable", "the index cannot be read at the moment; try again later"),
+)
+"""Errors whose messages are for the log."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The status, code and message for an error."""
+    if isinstance(error, Refusal):
+        return Failure(error.status, error.code, str(error), error.retry_after)
+    for kind, status, code in _CALLERS:
+        if isinstance(error, kind):
+            return Failure(status, code, str(error))
+    for family, status, code, message in _OURS:
+        if isinstance(error, family):
+            return Failure(status, code, f"{message}; the server's log has the reason under request_id", logged=True)
+    message = "the server failed; its log has the reason under request_id"
+    return Failure(500, "internal", message, logged=True)

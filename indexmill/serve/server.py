@@ -1,0 +1,120 @@
+"""The process that serves: its socket, its life, and its end.
+
+After SIGTERM /ready says 503 and everything is still answered for a while, until those who send questions have noticed.
+Then no connection is accepted any more, the requests that were are finished, and the process ends with 0. After Ctrl-C
+the while is skipped; a second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from indexmill.errors import ConfigurationError
+from indexmill.serve.guard import Guard
+from indexmill.serve.limits import Limits
+from indexmill.serve.logs import event
+
+__all__ = ["Address", "Server", "bind"]
+
+_CONNECTIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens, and how it ends. linger: seconds after SIGTERM for which it answers as before."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    certificate: Path | None = None
+    key: Path | None = None
+    linger: float = 5.0
+
+    def url(self, listener: socket.socket) -> str:
+        """The URL at which a listener is reached."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.certificate is None else 'https'}://{host}:{listener.getsockname()[1]}"
+
+
+def bind(address: Address) -> socket.socket:
+    """The listening socket; raises ConfigurationError."""
+    try:
+        (family, *_, place), *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        listener = socket.create_server(place[:2], family=family, backlog=2048)
+        # Its connections inherit it. asyncio does not set it for a socket it is given, and a client's acknowledgement
+        # of an answer's head, for which its body would wait, may take 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        raise ConfigurationError(
+            f"{address.host}:{address.port} cannot be listened at: {error.strerror}; choose another --host or --port"
+        ) from error
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that drains before it ends."""
+
+    def __init__(self, guard: Guard, address: Address, limits: Limits) -> None:
+        for path, option in ((address.certificate, "--tls-cert"), (address.key, "--tls-key")):
+            if path is not None and not path.is_file():
+                raise ConfigurationError(f"{option} {path}: there is no such file")
+        config = uvicorn.Config(
+            guard,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=int(max(limits.seconds, limits.answer_seconds)) + 5,
+            ssl_certfile=address.certificate,
+            ssl_keyfile=address.key,
+        )
+        super().__init__(config)
+        self._guard, self._linger = guard, address.linger
+        self._closes: float | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals for the length of the block; uvicorn's own would end the process by the signal."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; at once the end if that has begun already."""
+        if self._closes is not None:
+            with contextlib.suppress(Exception):
+                sys.stderr.flush()
+            os._exit(128 + sig)
+        self.drain(0.0 if sig == signal.SIGINT else self._linger)
+
+    def drain(self, linger: float) -> None:
+        """Let /ready say 503 now, and stop accepting connections after some seconds."""
+        self._guard.draining = True
+        self._closes = time.monotonic() + linger
+
+    async def on_tick(self, counter: int) -> bool:
+        """See uvicorn: called ten times a second; True ends the server."""
+        if self._closes is not None and not self.should_exit and time.monotonic() >= self._closes:
+            event("draining")
+            self.should_exit = True
+        return await super().on_tick(counter)
