@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["Hit", "NodeLabel"]
+__all__ = ["Hit", "NodeLabel", "url_of"]
 
 
 class NodeLabel(NamedTuple):
@@ -50,8 +51,7 @@ class Hit:
     @property
     def url(self) -> str | None:
         """The address of its document: ``url`` of the metadata, or the source, if that is one."""
-        found = (self.metadata.get("url"), self.source)
-        return next((one for one in found if isinstance(one, str) and one.startswith(("https://", "http://"))), None)
+        return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as a JSON object; ``explanation`` only if there is one."""
@@ -72,3 +72,9 @@ class Hit:
         if self.explanation is not None:
             fields["explanation"] = self.explanation
         return fields
+
+
+def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
+    """The address of a document: ``url`` of its metadata, or its source, if that is one."""
+    found = (metadata.get("url"), source)
+    return next((one for one in found if isinstance(one, str) and one.startswith(("https://", "http://"))), None)

@@ -2,6 +2,7 @@
 
     manifest.json
     signatures.json                signatures of the manifest, where it has any
+    README.md                      the data card, for people: readers ignore it
     tables/<artifact>.parquet      tables
     families/<artifact>            arrays and files of the index families
     <artifact>                     other arrays and files, under their own names
@@ -27,8 +28,10 @@ from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
 from indexmill.store.signatures import SIGNATURES_FILE, Trust
 from indexmill.text.counted import byte_size
 
-__all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
+__all__ = ["CARD_FILE", "MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
 
+CARD_FILE = "README.md"
+"""The data card of an export of any form; no digest covers it."""
 MANIFEST_FILE = "manifest.json"
 
 
