@@ -48,30 +48,40 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """By database, the lines of Python that load the passages, after those that connect; length: of a vector."""
-    rows = 'rows = (one for batch in ParquetFile("passages.parquet").iter_batches() for one in batch.to_pylist())\n'
-    return {
-        "LanceDB": (
-            "import lancedb\nfrom pyarrow.parquet import ParquetFile\n\n"
-            'file, db = ParquetFile("passages.parquet"), lancedb.connect("lance")\n'
-            'table = db.create_table("passages", file.iter_batches(), schema=file.schema_arrow)\n'
-            'found = table.search(vector).distance_type("cosine").limit(5).to_list()'
-        ),
-        "Qdrant": (
-            "from pyarrow.parquet import ParquetFile\n"
-            "from qdrant_client import QdrantClient\n"
-            "from qdrant_client.models import Distance, PointStruct, VectorParams\n\n"
-            f'{rows}client = QdrantClient(path="qdrant")\n'
-            f'client.create_collection("passages", VectorParams(size={length}, distance=Distance.COSINE))\n'
-            'client.upload_points("passages", (PointStruct(id=one["id"], vector=one.pop("vector"), payload=one) '
-            "for one in rows))\n"
-            'found = client.query_points("passages", vector.tolist(), limit=5).points'
-        ),
-        "pgvector": (
-            "import psycopg\nfrom pyarrow.parquet import ParquetFile\n\n"
-            f"{rows}connection = psycopg.connect(URL)\n"
-            f'connection.execute("CREATE TABLE passages (id text PRIMARY KEY, text text, vector vector({length}))")\n'
-            'with connection.cursor().copy("COPY passages FROM STDIN") as copy:\n'
-            '    for one in rows: copy.write_row((one["id"], one["text"], str(one["vector"])))'
-        ),
-    }
+    """By database, the lines of Python that load the passages and ask for the nearest; length: of a vector."""
+    return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
+
+
+_ROWS = 'rows = (one for batch in ParquetFile("passages.parquet").iter_batches() for one in batch.to_pylist())'
+_LOADING = {
+    "LanceDB": """\
+import lancedb
+from pyarrow.parquet import ParquetFile
+
+file, db = ParquetFile("passages.parquet"), lancedb.connect("lance")
+table = db.create_table("passages", file.iter_batches(), schema=file.schema_arrow)
+found = table.search(vector).distance_type("cosine").limit(5).to_list()""",
+    "Qdrant": f"""\
+from pyarrow.parquet import ParquetFile
+from qdrant_client import QdrantClient
+from qdrant_client.models import Distance, PointStruct, VectorParams
+
+client = QdrantClient(path="qdrant")
+{_ROWS}
+client.create_collection("passages", VectorParams(size=LENGTH, distance=Distance.COSINE))
+client.upload_points("passages", (PointStruct(id=one["id"], vector=one.pop("vector"), payload=one) for one in rows))
+found = client.query_points("passages", vector.tolist(), limit=5).points""",
+    "pgvector": """\
+import psycopg
+from pyarrow.parquet import ParquetFile
+
+connection = psycopg.connect(URL)
+connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+ROWS
+connection.execute("CREATE TABLE passages (id text PRIMARY KEY, text text, vector vector(LENGTH))")
+with connection.cursor().copy("COPY passages FROM STDIN") as copy:
+    for one in rows: copy.write_row((one["id"], one["text"], str(one["vector"])))
+nearest = "SELECT id FROM passages ORDER BY vector <=> %s LIMIT 5"
+found = connection.execute(nearest, [str(vector.tolist())]).fetchall()""".replace("ROWS", _ROWS),
+}
+"""LENGTH stands for the length of a vector."""
