@@ -102,6 +102,14 @@ class OverlayStore:
             return self.open_local(digest).read_bytes()
         return self.below.get_blob(digest)
 
+    def discard_blob(self, digest: str) -> bool:
+        """Remove a damaged blob above; the store below stays as it is."""
+        path = self.above / blob_path(digest)
+        damaged = path.exists() and hash_file(path)[0] != digest
+        if damaged:
+            path.unlink()
+        return damaged
+
     def create(self, name: str, data: bytes) -> bool:
         """Create a record above; False if either store has the name."""
         try:

@@ -147,6 +147,20 @@ def test_a_blob_outlives_the_scratch_folder_that_its_file_was_written_in(store: 
     assert store.get_blob(digest) == b"1" * 1000
 
 
+def test_a_damaged_blob_is_put_again_or_discarded_and_a_whole_one_stays(store: Store, tmp_path: Path) -> None:
+    digest = store.put_blob(b"data" * 1000)
+    (tmp_path / "copy").write_bytes(b"data" * 1000)
+    assert not store.discard_blob(digest)
+    assert store.get_blob(digest) == b"data" * 1000
+    for mend in (lambda: store.put_blob(tmp_path / "copy"), lambda: store.discard_blob(digest)):
+        store.replace(blob_path(digest), b"dat4" * 1000)
+        assert mend() in (digest, True)
+        assert not store.discard_blob(digest)
+    assert store.blob_sizes([digest]) == {}
+    assert store.put_blob(b"data" * 1000) == digest
+    assert open_store(store.url).get_blob(digest) == b"data" * 1000
+
+
 def test_a_missing_blob_is_named(store: Store) -> None:
     digest = digest_of(b"never put")
     assert store.blob_size(digest) is None
