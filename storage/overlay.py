@@ -63,7 +63,7 @@ class OverlayStore:
                 self.below.open_local(digest)
                 return digest
         path = self.above / blob_path(digest)
-        if not path.exists():
+        if not path.exists() or hash_file(path)[0] != digest:
             with self._writing(path) as temporary:
                 if isinstance(data, Path):
                     shutil.copyfile(data, temporary)
