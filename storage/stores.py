@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from indexmill.errors import ConfigurationError, SnapshotNotFound
-from indexmill.store.bucket import SCHEMES, Bucket, is_bucket
+from indexmill.store.bucket import IN_PROCESS, SCHEMES, Bucket, is_bucket
 from indexmill.store.layout import STORE_FILE
 from storage import folder
 from storage.object_store import ObjectStore, init_object_store
@@ -63,5 +63,5 @@ def overlay_of(url: str | Path, above: Path) -> OverlayStore:
 
 _OPEN: Mapping[str, Callable[[str], Store]] = {
     SCHEME: lambda url: open_overlay(url, open_store),
-    **dict.fromkeys(SCHEMES, ObjectStore),
+    **dict.fromkeys((*SCHEMES, IN_PROCESS), ObjectStore),
 }
