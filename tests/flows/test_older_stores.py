@@ -1,4 +1,4 @@
-"""Stores that earlier code wrote: the first refresh pays for nothing again, and what they hold is found to be forgotten."""
+"""Stores that earlier code wrote: a refresh pays for nothing again, and what they hold is found to be forgotten."""
 
 from __future__ import annotations
 

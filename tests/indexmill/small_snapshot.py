@@ -39,7 +39,7 @@ RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", 
 
 @dataclass(frozen=True)
 class Text:
-    """A document of the test: its passages are the paragraphs of its text. sections: of the passages, none by default."""
+    """A document of the test: its passages are the paragraphs of its text, in these sections or in none."""
 
     id: str
     title: str

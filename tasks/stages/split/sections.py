@@ -50,25 +50,33 @@ def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
     headings = outline(seen)
     if not headings:
         return ["" for _ in starts]
-    titles = {_folded(title), _folded(_seen(title))} if title.strip() else set()
+    repeating = _repeating(headings, title)
     begins = [heading.start for heading in seen.headings]
     paths: dict[int, str] = {-1: ""}
     found = []
     for start in starts:
         here = bisect.bisect_right(begins, start) - 1
         if here not in paths:
-            paths[here] = "\n".join(_path(headings, here, titles))
+            paths[here] = "\n".join(_path(headings, here, repeating))
         found.append(paths[here])
     return found
 
 
-def _path(headings: list[Outlined], here: int, titles: set[str]) -> list[str]:
+def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
+    """The outermost headings that repeat the title, by their index; those below another one say more than it does."""
+    outermost = {at: _folded(heading.text) for at, heading in enumerate(headings) if heading.above < 0}
+    name = _folded(title)
+    if name not in outermost.values():
+        name = _folded(_seen(title))
+    return frozenset(at for at, text in outermost.items() if text == name)
+
+
+def _path(headings: list[Outlined], here: int, left_out: frozenset[int]) -> list[str]:
     found = []
     while here >= 0:
-        found.append(headings[here].text)
+        if here not in left_out:
+            found.append(headings[here].text)
         here = headings[here].above
-    if _folded(found[-1]) in titles:
-        found.pop()
     return [_shortened(text) for text in found[: -SECTION_DEPTH - 1 : -1]]
 
 

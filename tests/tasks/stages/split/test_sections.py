@@ -98,7 +98,9 @@ def test_headings_of_html_are_read_as_those_of_markdown() -> None:
 
 
 def test_setext_headings_count_and_code_does_not() -> None:
-    text = "Tall *lamps*\n===\n\nOne.\n\nWicks [here](x.md)\n---\n\n```\n# no heading\n```\n\nTwo.\n\n    # none either\n\nThree."
+    text = (
+        "Tall *lamps*\n===\n\nOne.\n\nWicks [here](x.md)\n---\n\n```\n# no heading\n```\n\nTwo.\n\n    # nor\n\nThree."
+    )
     assert at(text, "One", "Two", "Three") == [
         ["Tall lamps"],
         ["Tall lamps", "Wicks here"],
