@@ -85,7 +85,8 @@ class IndexmillRetriever:
             changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
         retrieval = Retrieval(self._opened_index(), {"k": self._top_k, **self._options})
         found = retrieval.ask(query, **changes)
-        return {"documents": [Document(id=one.id, content=one.text, meta=one.metadata, score=one.score) for one in found]}
+        fields = ({"id": one.id, "content": one.text, "meta": one.metadata, "score": one.score} for one in found)
+        return {"documents": [Document(**one) for one in fields]}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -142,9 +143,9 @@ def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:
         case {"operator": "AND", "conditions": list(joined)}:
             for one in joined:
                 yield from _conditions(one)
-        case {"field": str(field), "operator": str(sign), "value": value} if (
-            sign in _OPERATORS and isinstance(value, list) == sign.endswith("in")
-        ):
+        case {"field": str(field), "operator": str(sign), "value": value} if sign in _OPERATORS and isinstance(
+            value, list
+        ) == sign.endswith("in"):
             yield from Filter.of({field.removeprefix("meta."): {_OPERATORS[sign]: value}}).conditions
         case _:
             raise BadInput(

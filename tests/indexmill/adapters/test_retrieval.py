@@ -12,12 +12,18 @@ from indexmill.adapters.retrieval import Evidence, Retrieval, check_arguments
 
 
 def hit(**fields: Any) -> Hit:
-    return Hit(**{"kind": "passage", "id": "p1", "score": 0.5, "text": "x", "title": "T", "document_ids": ("d1",), **fields})
+    given = {"kind": "passage", "id": "p1", "score": 0.5, "text": "x", "title": "T", "document_ids": ("d1",)}
+    return Hit(**{**given, **fields})
 
 
 def test_every_field_of_a_hit_that_is_known_is_in_the_metadata() -> None:
     full = hit(
-        tokens=3, version=7, explanation={"words": ["x"]}, source="https://a.example/1", span=(4, 5), metadata={"year": 1}
+        tokens=3,
+        version=7,
+        explanation={"words": ["x"]},
+        source="https://a.example/1",
+        span=(4, 5),
+        metadata={"year": 1},
     )
     found = Evidence.of(full)
     assert (found.id, found.text, found.score) == ("p1", "x", 0.5)
