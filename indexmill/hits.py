@@ -33,6 +33,8 @@ class Hit:
     source: where its document comes from, as the corpus says; None if it does not say.
     span: the passage's place in the document's text, ``(start, end)`` in code points, the end excluded.
     metadata: of its document; ``url`` is found in it, or is the source.
+    section: the headings above its start, the outermost first, without one that is the title; empty in plain text, and
+    in a snapshot that was built before passages had sections.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Hit:
     source: str | None = None
     span: tuple[int, int] | None = None
     metadata: dict[str, Any] = field(default_factory=dict, hash=False)
+    section: tuple[str, ...] = ()
 
     @property
     def url(self) -> str | None:
@@ -66,6 +69,7 @@ class Hit:
             "version": self.version,
             "source": self.source,
             "url": self.url,
+            "section": list(self.section),
             "span": None if self.span is None else list(self.span),
             "metadata": self.metadata,
         }

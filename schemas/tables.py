@@ -95,6 +95,7 @@ PASSAGES = published(
     end=(pa.int32(), "in the same, excluded"),
     text=pa.string(),
     tokens=(pa.int32(), "of the embedded text, special tokens included"),
+    section=(pa.string(), "the headings above its start, one a line, the outermost first; may be empty"),
 )
 
 SENTENCES = published(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(_name, "1")
 
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when Haystack is imported; on by default
+
 import pytest  # noqa: E402 - after the environment is set
 from hypothesis import HealthCheck, settings  # noqa: E402
 
