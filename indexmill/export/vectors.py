@@ -34,6 +34,7 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "document_id": ("passages", "document_id", pa.string()),
     "ordinal": ("passages", "ordinal", pa.int32()),
     "title": ("documents", "title", pa.string()),
+    "section": ("passages", "section", pa.string()),
     "text": ("passages", "text", pa.string()),
     "source": ("documents", "source", pa.string()),
     "url": ("documents", "url", pa.string()),
@@ -42,7 +43,10 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "tokens": ("passages", "tokens", pa.int32()),
     "metadata": ("documents", "metadata", pa.string()),
 }
-"""The columns of passages: the table and column that each is from, and its type; ``url`` is derived."""
+"""The columns of passages: the table and column that each is from, and its type; ``url`` is derived.
+
+Snapshots from before passages had sections have no ``section``.
+"""
 
 _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
     "id": ("entity_id", pa.string()),
@@ -69,7 +73,7 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
     """
     check(artifacts.manifest, artifacts.path)
     length = artifacts.dimensions or 0
-    kinds = {name: kind for name, (_, _, kind) in _PASSAGES.items()}
+    kinds = {name: kind for name, (_, _, kind) in _columns(artifacts).items()}
     yield vector_table("passages", length, kinds, _passages(artifacts))
     if artifacts.shards("names"):
         kinds = {name: kind for name, (_, kind) in _ENTITIES.items()}
@@ -80,9 +84,16 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
             yield load(place)(artifacts, documents)
 
 
+def _columns(artifacts: Artifacts) -> Mapping[str, tuple[str, str, pa.DataType]]:
+    """The columns of passages that a snapshot can have."""
+    has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
+    return {name: column for name, column in _PASSAGES.items() if has_sections or name != "section"}
+
+
 def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
+    shown = _columns(artifacts)
     columns = {
-        table: sorted({column for of, column, _ in _PASSAGES.values() if of == table} - {"url"})
+        table: sorted({column for of, column, _ in shown.values() if of == table} - {"url"})
         for table in ("passages", "documents")
     }
     columns["documents"].append("document_id")
@@ -93,7 +104,7 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
             raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
         of_passages = documents.append_column("url", _urls(artifacts, documents)).take(rows)
         held = {"passages": passages, "documents": of_passages}
-        yield {name: held[table][column] for name, (table, column, _) in _PASSAGES.items()} | {"vector": vectors}
+        yield {name: held[table][column] for name, (table, column, _) in shown.items()} | {"vector": vectors}
 
 
 def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from indexmill.retrieve.artifacts import Artifacts
-    from indexmill.store.manifest import Artifact
 
 __all__ = ["Passages", "passages_of"]
 
@@ -39,7 +38,7 @@ class Passages:
         self._version = artifacts.version
         self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
         self._documents = Rows(artifacts, "documents", ["document_id", "title"])
-        self._has_sections = all(_declares(one, "section") for one in artifacts.shards("passages"))
+        self._has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
         self._places = Rows(artifacts, "passages", ["start", "end", *(["section"] if self._has_sections else [])])
         self._origins = Rows(artifacts, "documents", ["source", "metadata"])
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
@@ -167,9 +166,3 @@ class Passages:
 
 def _label(name: str) -> str:
     return name.partition("/")[2]
-
-
-def _declares(table: Artifact, column: str) -> bool:
-    """True if a table has a column, according to the manifest."""
-    fields = table.schema_ if isinstance(table.schema_, list) else []
-    return any(isinstance(one, dict) and one.get("name") == column for one in fields)
