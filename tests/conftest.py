@@ -68,7 +68,13 @@ def exported(tmp_path: Path) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests have half an hour on a busy machine, unless they say otherwise."""
+    """Slow tests have half an hour on a busy machine, unless they say otherwise.
+
+    Modules that share a Prefect server come first: where several processes run the tests, each begins with neighbours,
+    so that one of them starts the server, and ends up with short tests to share.
+    """
     for item in items:
         if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
+    sharing = {item.path for item in items if "prefect_server" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in sharing)
