@@ -75,7 +75,7 @@ def _licences(distribution: metadata.Distribution) -> list[str]:
     """The licences that the metadata states: an SPDX expression, else a name, else those of the classifiers."""
     stated = distribution.metadata
     for field in ("License-Expression", "License"):
-        text = (stated.get(field) or "").strip()
+        text = (stated.get_all(field) or [""])[0].strip()
         if text and "\n" not in text and len(text) <= _LONGEST and text.upper() != "UNKNOWN":
             return [text]
     classified = (one.split(" :: ") for one in stated.get_all("Classifier") or ())
