@@ -17,10 +17,14 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when Haystack is impo
 import pytest  # noqa: E402 - after the environment is set
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests.storage.quick import quick_folder  # noqa: E402
+from tests.storage.quick import quick_folder, quick_root  # noqa: E402
 
 if TYPE_CHECKING:
     from storage.folder import FolderStore
+
+# pytest's own folders, too: see `tests.storage.quick`.
+if (_root := quick_root()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_root))
 
 # How long an example takes says nothing about the code where the machine is busy; pytest's own timeout ends what hangs.
 settings.register_profile(
