@@ -300,7 +300,9 @@ def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
     refused = [line for line in told.said if line.endswith("not published")]
     waves = -(-expected.shards // 2)
     assert 0 < len(refused) <= waves - 1
-    assert re.fullmatch(rf"up to wave 1 of \d+ there are \d+ documents, version 1 has {DOCUMENTS}: not published", refused[0])
+    assert re.fullmatch(
+        rf"up to wave 1 of \d+ there are \d+ documents, version 1 has {DOCUMENTS}: not published", refused[0]
+    )
 
 
 def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expected, tmp_path: Path) -> None:
@@ -361,7 +363,9 @@ def test_the_command_passes_on_how_waves_are_cut_and_published(
     waves = -(-expected.shards // 3)
     assert (told["published"], told["version"]) == (True, -(-waves // 2))
     assert told["manifest"] == expected.built.manifest
-    assert re.search(rf"^ingest: {DOCUMENTS} documents of about [\d,]+ tokens, {expected.shards} shards in {waves} waves;", err)
+    assert re.search(
+        rf"^ingest: {DOCUMENTS} documents of about [\d,]+ tokens, {expected.shards} shards in {waves} waves;", err
+    )
     assert f"\nwave {waves} of {waves}: " in err
     assert main([*argv, "--wave-shards", "1"]) == 0
     assert f"waves 1-{expected.shards} of {expected.shards} were done" in capsys.readouterr().err
