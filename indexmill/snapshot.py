@@ -172,7 +172,10 @@ class Snapshot:
             "rerank": rerank,
             "rerank_depth": rerank_depth,
         }
-        find = partial(self.retrieve_batch, **options)
+
+        def find(questions: Sequence[str]) -> list[list[Hit]]:
+            return self.retrieve_batch(questions, **options)
+
         check_question(question)
         kind = _kind(options)
         return find([question])[0] if kind is None else self._gatherer.ask(kind, question, find)

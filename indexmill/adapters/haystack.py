@@ -85,8 +85,8 @@ class IndexmillRetriever:
             changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
         retrieval = Retrieval(self._opened_index(), {"k": self._top_k, **self._options})
         found = retrieval.ask(query, **changes)
-        fields = ({"id": one.id, "content": one.text, "meta": one.metadata, "score": one.score} for one in found)
-        return {"documents": [Document(**one) for one in fields]}
+        documents = [Document(id=one.id, content=one.text, meta=one.metadata, score=one.score) for one in found]
+        return {"documents": documents}
 
     @component.output_types(documents=list[Document])
     async def run_async(
