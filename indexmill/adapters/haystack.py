@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import indexmill
-from indexmill.adapters.retrieval import Index, Retrieval, check_arguments
+from indexmill.adapters.retrieval import Evidence, Index, Retrieval, check_arguments
 from indexmill.errors import BadInput
 from indexmill.extras import not_installed
 from indexmill.follower import Follower
@@ -85,8 +85,7 @@ class IndexmillRetriever:
             changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
         retrieval = Retrieval(self._opened_index(), {"k": self._top_k, **self._options})
         found = retrieval.ask(query, **changes)
-        documents = [Document(id=one.id, content=one.text, meta=one.metadata, score=one.score) for one in found]
-        return {"documents": documents}
+        return {"documents": [_document(one) for one in found]}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -135,6 +134,10 @@ class IndexmillRetriever:
             if self._index is None:
                 self._index = self._opened = self._open(self._place, **self._opening)
             return self._index
+
+
+def _document(found: Evidence) -> Document:
+    return Document(id=found.id, content=found.text, meta=found.metadata, score=found.score)
 
 
 def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:

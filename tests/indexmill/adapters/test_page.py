@@ -13,9 +13,8 @@ from tests.indexmill.small_snapshot import point
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "serve.md"
-SECTION = (
-    PAGE.read_text(encoding="utf-8").partition("## From LangChain, LlamaIndex and Haystack")[2].partition("\n## ")[0]
-)
+TITLE = "## From LangChain, LlamaIndex and Haystack"
+SECTION = PAGE.read_text(encoding="utf-8").partition(TITLE)[2].partition("\n## ")[0]
 EXAMPLES = re.findall(r"^```python\n(.+?)^```", SECTION, re.MULTILINE | re.DOTALL)
 
 
