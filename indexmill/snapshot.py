@@ -21,7 +21,6 @@ from indexmill.errors import BadInput, CorruptBlob, IndexmillError, NotFound, Sn
 from indexmill.forks import LOADING, Lock
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
-    Allowed,
     QueryBatch,
     Retriever,
     Vectors,
@@ -134,7 +133,7 @@ class Snapshot:
 
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.retrieve.filters``. It changes neither the scores nor the order of the others' hits. parameters:
+        see ``indexmill.retrieve.filters``. Other documents take no part; what they write moves no score. parameters:
         settings of the method in place of the snapshot's, such as ``{"title": 0.1}`` of dense; of a method that fused
         combines, ``{"dense.title": 0.1}``. rerank: a reranker of the passages among the first
         ``rerank_depth`` hits, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
@@ -167,9 +166,9 @@ class Snapshot:
 
         vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
         a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where,
-        parameters, rerank, rerank_depth, principals: of all questions alike. names: of each question, the entities that a
-        recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in it.
-        Raises as ``retrieve`` does.
+        parameters, rerank, rerank_depth, principals: of all questions alike. names: of each question, the entities that
+        a recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in
+        it. Raises as ``retrieve`` does.
         """
         way = (method, explain, where is None, vectors is None, rerank is None)
         with nullcontext() if way in self._used_ways else LOADING:

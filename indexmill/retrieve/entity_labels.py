@@ -125,8 +125,9 @@ class EntityLabels:
             passages = artifacts.table(artifact.name, ["passage_id"])["passage_id"].combine_chunks()
             label = artifact.name.partition("/")[2]
             for name in sorted(naming.intersection(f"{one}/{label}" for one in _NAMING)):
-                table = artifacts.table(name, ["passage_id", "entity_id", "surface"]).combine_chunks()
-                own, said, written = (column.combine_chunks() for column in table.columns)
+                columns = ("passage_id", "entity_id", "surface")
+                table = artifacts.table(name, columns)
+                own, said, written = (table[one].combine_chunks() for one in columns)
                 places, rows = pc.index_in(own, value_set=passages), self.rows_of(said)
                 if places.null_count or (rows < 0).any():
                     raise CorruptBlob(f"{artifacts.path}: {name!r} has passages or entities that are not there")

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob
 from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.document_rights import KEPT_READERS, DocumentRights
 from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
 from indexmill.retrieve.passages import passages_of
-from indexmill.retrieve.rights import KEPT_READERS, Access, Rights
+from indexmill.retrieve.rights import Access
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Masks:
     def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
         self._passages = passages_of(artifacts)
         self._documents = Rows(artifacts, "documents", [])
-        self._rights = None if access is None else Rights(artifacts, access)
+        self._rights = None if access is None else DocumentRights(artifacts, access)
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
         self._readable = lru_cache(maxsize=KEPT_READERS)(self._readable_passages)

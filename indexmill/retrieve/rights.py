@@ -12,30 +12,18 @@ What a document is for is decided here alone: the build refuses what it cannot t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
-from indexmill.errors import BadInput, ConfigurationError, CorruptBlob
-from indexmill.retrieve.rows import Rows
+from indexmill.errors import BadInput, ConfigurationError
 
 if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["UNRESTRICTED", "Access", "Principals", "Rights", "Unrestricted", "groups_of", "principals_of"]
-
-KEPT_READERS = 64
-"""The number of sets of principals whose documents are cached per snapshot, one byte per document each."""
-
-Readable = npt.NDArray[np.bool_]
+__all__ = ["UNRESTRICTED", "Access", "Principals", "Unrestricted", "groups_of", "principals_of"]
 
 
 class Unrestricted(Enum):
@@ -44,7 +32,7 @@ class Unrestricted(Enum):
     UNRESTRICTED = "unrestricted"
 
 
-UNRESTRICTED: Literal[Unrestricted.UNRESTRICTED] = Unrestricted.UNRESTRICTED
+UNRESTRICTED: Final = Unrestricted.UNRESTRICTED
 """In place of principals: reads all documents. For those who run an index, such as a test of the whole of it."""
 
 Principals = Sequence[str] | AbstractSet[str] | Unrestricted | None
@@ -115,43 +103,3 @@ def principals_of(given: Principals) -> frozenset[str] | None:
     if not all(isinstance(one, str) and one for one in given):
         raise BadInput(f"principals= is {list(given)!r:.200}; expected groups, each a text that is not empty")
     return frozenset(given)
-
-
-class Rights:
-    """Who may read which documents of one snapshot. Thread-safe; the groups are read from all documents at first."""
-
-    def __init__(self, artifacts: Artifacts, access: Access) -> None:
-        documents = Rows(artifacts, "documents", [])
-        kinds: dict[frozenset[str] | None, int] = {}
-        of_shards = [np.empty(0, dtype=np.int64)]
-        for number, artifact in enumerate(documents.tables):
-            texts = documents.column(number, "metadata").dictionary_encode()
-            codes = [
-                kinds.setdefault(_groups(text, access, artifact.name), len(kinds))
-                for text in texts.dictionary.to_pylist()
-            ]
-            of_shards.append(np.array(codes, dtype=np.int64)[texts.indices.to_numpy()])
-        self._groups = list(kinds)
-        self._kinds = np.concatenate(of_shards)
-        self.documents = lru_cache(maxsize=KEPT_READERS)(self._documents)
-        """The documents that some principals may read: ``(n_documents,) bool``, read-only."""
-
-    def _documents(self, principals: frozenset[str]) -> Readable:
-        readable = [groups is None or not principals.isdisjoint(groups) for groups in self._groups]
-        found: Readable = np.array(readable, dtype=np.bool_)[self._kinds]
-        found.setflags(write=False)
-        return found
-
-
-def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
-    """The groups of a document by its metadata, empty where they do not say."""
-    try:
-        found = json.loads(metadata)
-    except ValueError as error:
-        raise CorruptBlob(f"the table {where!r} has metadata that are not JSON") from error
-    if not isinstance(found, dict):
-        raise CorruptBlob(f"the table {where!r} has metadata that are no JSON object")
-    try:
-        return groups_of(found, access)
-    except ValueError:
-        return frozenset()

@@ -204,7 +204,9 @@ class HeterographNodes:
         """The text of one relation, by its row in its table."""
         if readable is None:
             return str(self._tables["R"].value(place, "said"))
-        source, wording, target = (str(self._relation_parts.value(place, name)) for name in ("source", "text", "target"))
+        source, wording, target = (
+            str(self._relation_parts.value(place, name)) for name in ("source", "text", "target")
+        )
         keys = NameIndex.keys([source, target])
         at, known = positions(keys, self._entity_keys)
         if not known.all():
