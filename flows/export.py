@@ -13,19 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
 from indexmill.errors import BadInput, FamilyNotFound, SnapshotNotFound
-from indexmill.export import graphml
+from indexmill.export import graphml, vectors
+from indexmill.export.card import card
 from indexmill.export.entity_graph import check_extraction
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS, families_of
 from indexmill.snapshot import Snapshot
+from indexmill.store.exported import CARD_FILE
 from indexmill.store.manifest import Manifest, Ref
+from indexmill.store.sbom import SBOM, read_sbom
 from indexmill.store.signatures import SIGNATURES_FILE
-from indexmill.text.counted import counted
+from indexmill.text.counted import byte_size, counted
 from storage import exports, refs, runs, signatures
 from storage.clock import Clock, timestamp
 from storage.faults import fault_point
@@ -96,6 +100,7 @@ def export_snapshot(
             with _writing(partial):
                 partial.mkdir()
             size = write(store, ref, manifest, partial, progress)
+            size += _write_card(store, ref, manifest, form, partial)
             files = sum(path.is_file() for path in partial.rglob("*"))
         run.done, run.version, run.manifest = True, version, ref.manifest
         return Exported(
@@ -110,6 +115,31 @@ def export_snapshot(
         )
 
 
+def _write_card(store: Store, ref: Ref, manifest: Manifest, form: str, folder: Path) -> int:
+    """Write the data card of an export; returns its size in bytes."""
+    bill = manifest.artifact(SBOM)
+    text = card(
+        manifest,
+        ref.manifest,
+        form=form,
+        version=refs.first_with(store, ref.manifest),
+        files=() if form == "snapshot" else [_described(path) for path in sorted(folder.iterdir())],
+        sbom=None if bill is None else read_sbom(store.open_local(bill.digest)),
+    ).encode()
+    exports.write_file(folder / CARD_FILE, [text])
+    sync_folder(folder)
+    return len(text)
+
+
+def _described(path: Path) -> tuple[str, str]:
+    """A file of an export, and what it holds."""
+    if path.suffix != ".parquet":
+        return path.name, byte_size(path.stat().st_size)
+    with pq.ParquetFile(path) as file:
+        columns = ", ".join(f"`{name}`" for name in file.schema_arrow.names)
+        return path.name, f"{counted(file.metadata.num_rows, 'row')}: {columns}"
+
+
 def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     progress.begin("export", len(manifest.artifacts))
     if envelopes := signatures.envelopes(store, ref.version):
@@ -121,9 +151,10 @@ def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress
 
 
 def _as_tables(form: Any, store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
-    progress.begin("export", len(form.SCHEMAS))
     with indexmill.open(store.url, ref.version) as snapshot:
-        for table in form.tables(snapshot):
+        made = list(form.tables(snapshot))
+        progress.begin("export", len(made))
+        for table in made:
             exports.write_table(folder / f"{table.name}.parquet", table.schema, table.pieces)
             progress.advance("export")
     return _ended(folder, progress)
@@ -176,6 +207,7 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "snapshot": (lambda manifest, where: None, _as_it_is),
     **{form: (load(module).check, functools.partial(_as_tables, load(module))) for form, module in _TABLES.items()},
     "graphml": (_check_graphs, _as_graphml),
+    "vectors": (vectors.check, functools.partial(_as_tables, vectors)),
 }
 """The forms of an export: a check that the snapshot has the artifacts, and a writer that returns the bytes."""
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from pydantic import JsonValue
 
 from flows.operation import operation
 from indexmill.command.versions import version_of
+from indexmill.store.blob_cache import BlobCache
+from indexmill.store.bucket import is_bucket
 from indexmill.store.reader import StoreReader
 from storage import refs, runs
 from storage.clock import Clock
 from storage.copies import Copy
-from storage.folder import open_folder
 from storage.lease import acquire
 from storage.repair import Finding, damaged_blobs, needs, repair_blobs, repair_records, repair_store_file
+from storage.stores import open_store
 from tasks.core.report import Progress
 
 __all__ = ["Repaired", "repair"]
@@ -74,7 +77,7 @@ class Repaired:
 
 
 def repair(
-    root: Path,
+    where: Path | str,
     copies: Sequence[Copy] = (),
     *,
     version: str | None = None,
@@ -84,17 +87,21 @@ def repair(
 ) -> Repaired:
     """Check every blob that a version, or any version, needs, and restore or remove damaged ones.
 
-    version: a number, an alias or `newest`. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where
+    where: the store's path or URL. version: a number, an alias or `newest`. What a store in a bucket lacks is restored
+    from this machine's cache, too. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where
     there is no such version, CorruptBlob where the record of the newest version is damaged and no copy has it,
     LeaseLost where another run is at work.
     """
+    if is_bucket(where):
+        cache = BlobCache.default()
+        copies = [*copies, Copy(f"the cache {cache.folder}", partial(cache.find, again=True))]
     findings: list[Finding] = []
-    mended = repair_store_file(root, copies, apply=not dry_run)
+    mended = repair_store_file(where, copies, apply=not dry_run)
     if mended is not None:
         findings.append(mended)
         if dry_run:  # the rest can be read once that is restored
             return Repaired(dry_run, (), 0, 0, tuple(findings))
-    store = open_folder(root)
+    store = open_store(where)
     records = repair_records(store, copies, None)
     if not dry_run and any(finding.outcome == "restored" for finding in records):
         with acquire(store, runs.make_run_id(clock)) as lease:
@@ -104,7 +111,7 @@ def repair(
     if not dry_run or not restored:
         refs.newest(store)  # raises if it is damaged
     needed = needs(store, copies)
-    chosen = None if version is None else version_of(StoreReader(root), version)
+    chosen = None if version is None else version_of(StoreReader(where), version)
     digests = needed.of(chosen)
     progress.begin(_STAGE, len(digests))
     read: list[int] = []

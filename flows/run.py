@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 from pydantic import JsonValue
 
+import indexmill
 from flows.interrupt import Interrupt
 from flows.operation import Operation, operation
 from flows.sign import read_key, sign_unsigned
@@ -25,6 +26,7 @@ from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.publish import publish, read_manifest
 from storage.stores import init_store
+from tasks.core.environment import code_digest
 from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.part_runner import Parent
 from tasks.core.report import Progress
@@ -206,6 +208,7 @@ def open_run(
         "configuration": configuration.model_dump(mode="json"),
         "cold": cold,
         "note": note,
+        "code": {"version": indexmill.__version__, "digest": code_digest()},
     }
     seconds = float(configuration.run.lease_seconds)
     with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record:

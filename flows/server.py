@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.scratch import scratch_folder
+from flows.server_database import keep_database, take_database
 from indexmill.errors import IndexmillError
 from schemas.config import LlmSettings
 from tasks.core.process_environment import secret_variables, without
@@ -56,12 +57,14 @@ class PrivateServer:
         home = self._closing.enter_context(scratch_folder())
         self._socket = self._closing.enter_context(socket.socket())  # inherited, so that calls during a restart wait
         self._socket.bind((_HOST, 0))
+        self._database = home / "prefect.db"
+        self._taken = take_database(self._database)
         self.url = f"http://{_HOST}:{self._socket.getsockname()[1]}/api"
         self.password = secrets.token_urlsafe(32)
         self.environment = {
             **_QUIET,
             "PREFECT_HOME": str(home),
-            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
             "PREFECT_API_URL": self.url,
         }
         self._given = {**without(secret_variables(llm)), **self.environment}
@@ -78,6 +81,8 @@ class PrivateServer:
             log = self._log.read_text(encoding="utf-8", errors="replace").strip()
             self.close()
             raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
+        if not self._taken:
+            keep_database(self._database)
         self._keeper.start()
 
     def close(self) -> None:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from flows.operation import recorded
-from indexmill.errors import ConfigurationError
+from indexmill.errors import ConfigurationError, CorruptBlob, SnapshotNotFound
 from indexmill.store.manifest import Manifest, Ref
+from indexmill.store.sbom import SBOM
 from indexmill.store.signatures import Statement, key_id, public_key, signed, signer
-from storage import refs, signatures
+from storage import refs, runs, signatures
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
@@ -45,7 +48,7 @@ def read_key(path: Path) -> str:
 def sign_unsigned(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
     """Sign a version unless this key has signed it already."""
     if key_id(public_key(private)) not in map(signer, signatures.envelopes(store, ref.version)):
-        said = Statement(ref.manifest, ref.version, created, _provenance(ref, manifest))
+        said = Statement(ref.manifest, ref.version, created, _provenance(store, ref, manifest))
         signatures.add(store, ref.version, signed(said, private))
 
 
@@ -61,18 +64,46 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
         refs.check_there(store, version)
         manifest = read_manifest(store, ref.manifest)
         check_whole(store, manifest)
-        said = Statement(ref.manifest, version, timestamp(clock()), _provenance(ref, manifest))
+        said = Statement(ref.manifest, version, timestamp(clock()), _provenance(store, ref, manifest))
         signatures.add(store, version, signed(said, private))
         run.done, run.version, run.manifest = True, version, ref.manifest
         return Signed(version, ref.manifest, public, key_id(public), run.run_id)
 
 
-def _provenance(ref: Ref, manifest: Manifest) -> Mapping[str, object]:
-    """What the manifest was made from, and by which run."""
+def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, object]:
+    """What the manifest was made from, by which run and code, and what it follows, as far as the store knows.
+
+    The code is that of the build that made the manifest: a version that was copied or restored has it of another run.
+    """
+    bill = manifest.artifact(SBOM)
+    told = {
+        "code": _code(store, ref),
+        "parent_manifest": None if ref.parent is None else _manifest_of(store, ref.parent),
+        "sbom": None if bill is None else bill.digest,
+    }
     return {
         "corpus": manifest.corpus.model_dump(mode="json"),
         "environment": manifest.environment,
         "models": manifest.models,
         "run": ref.run_id,
         "parent": ref.parent,
+        **{name: value for name, value in told.items() if value is not None},
     }
+
+
+def _code(store: Store, ref: Ref) -> JsonValue:
+    """The version and digest of the code that built a version's manifest; None if no record says so."""
+    own = runs.start_of(store, ref.run_id)
+    if own is not None and "code" in own.details:
+        return own.details["code"]
+    first = refs.first_with(store, ref.manifest)
+    built = None if first is None else runs.start_of(store, refs.read(store, first).run_id)
+    return None if built is None else built.details.get("code")
+
+
+def _manifest_of(store: Store, version: int) -> str | None:
+    """The manifest of a version; None if its ref is damaged."""
+    try:
+        return refs.read(store, version).manifest
+    except (SnapshotNotFound, CorruptBlob):
+        return None

@@ -11,6 +11,9 @@ _EXTRAS = {
     "tokenizers": "query",
     "httpx2": "answer",
     "cryptography": "signed",
+    "haystack": "haystack",
+    "langchain_core": "langchain",
+    "llama_index": "llamaindex",
     "obstore": "cloud",
     "tenacity": "cloud",
     "openai": "answer",
@@ -42,9 +45,13 @@ def not_installed(what: str, package: str, error: ImportError | None = None, ins
     package: the imported package; if ``error`` names another missing one, that one is reported. instead: an alternative
     to installing it, such as "set llm.backend to extractive".
     """
+    way = install(package)
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
+        if package in _EXTRAS or package in _BY_THEMSELVES:  # else the extra of the imported package brings it
+            way = install(package)
     broken = error is not None and not isinstance(error, ModuleNotFoundError)
     state = f"cannot be imported ({error})" if broken else "is not installed"
-    way = f", or {instead}" if instead else ""
-    return ModelUnavailable(f"{what} needs the package {package}, which {state}: {install(package)}{way}")
+    return ModelUnavailable(
+        f"{what} needs the package {package}, which {state}: {way}{f', or {instead}' if instead else ''}"
+    )

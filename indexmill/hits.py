@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["Hit", "NodeLabel"]
+__all__ = ["Hit", "NodeLabel", "url_of"]
 
 
 class NodeLabel(NamedTuple):
@@ -32,6 +33,8 @@ class Hit:
     source: where its document comes from, as the corpus says; None if it does not say.
     span: the passage's place in the document's text, ``(start, end)`` in code points, the end excluded.
     metadata: of its document; ``url`` is found in it, or is the source.
+    section: the headings above its start, the outermost first, without one that is the title; empty in plain text, and
+    in a snapshot that was built before passages had sections.
     """
 
     kind: str
@@ -46,12 +49,12 @@ class Hit:
     source: str | None = None
     span: tuple[int, int] | None = None
     metadata: dict[str, Any] = field(default_factory=dict, hash=False)
+    section: tuple[str, ...] = ()
 
     @property
     def url(self) -> str | None:
         """The address of its document: ``url`` of the metadata, or the source, if that is one."""
-        found = (self.metadata.get("url"), self.source)
-        return next((one for one in found if isinstance(one, str) and one.startswith(("https://", "http://"))), None)
+        return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as a JSON object; ``explanation`` only if there is one."""
@@ -66,9 +69,16 @@ class Hit:
             "version": self.version,
             "source": self.source,
             "url": self.url,
+            "section": list(self.section),
             "span": None if self.span is None else list(self.span),
             "metadata": self.metadata,
         }
         if self.explanation is not None:
             fields["explanation"] = self.explanation
         return fields
+
+
+def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
+    """The address of a document: ``url`` of its metadata, or its source, if that is one."""
+    found = (metadata.get("url"), source)
+    return next((one for one in found if isinstance(one, str) and one.startswith(("https://", "http://"))), None)

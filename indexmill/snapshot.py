@@ -7,8 +7,8 @@ read once per shard and only in the columns that retrieval needs; arrays are map
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,10 @@ from indexmill.retrieve.base import (
     check_question,
     check_vectors,
 )
+from indexmill.retrieve.filters import Filter, Where
+from indexmill.retrieve.gather import Gatherer
 from indexmill.retrieve.rerank import reranked
+from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
 from indexmill.store.manifest import Artifact, Manifest, Ref
 
 if TYPE_CHECKING:
@@ -39,9 +42,7 @@ if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
-    from indexmill.retrieve.filters import Where
     from indexmill.retrieve.masks import Masks, Selection
-    from indexmill.retrieve.rights import Access, Principals
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.packs import Pack
     from indexmill.store.reader import StoreReader
@@ -72,6 +73,25 @@ def _sound(path: Path | str, what: str) -> Iterator[None]:
         ) from error
 
 
+_GATHERED = 64
+"""The most questions of threads that share a batch."""
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def _kind(options: Mapping[str, Any]) -> Hashable | None:
+    """What tells apart the retrievals that cannot share a batch; None if that cannot be told."""
+    parameters = dict(options["parameters"] or {})
+    values = [value for name, value in options.items() if name not in ("parameters", "rerank")]
+    # With their types: 1, 1.0 and True are equal, and mean different things.
+    typed = [(type(value), value) for value in (*values, *parameters.values())]
+    kind = (*typed, *parameters, id(options["rerank"]))
+    plain = all(type(value) in _PLAIN for value in parameters.values())
+    with suppress(TypeError):
+        return kind if plain and hash(kind) is not None else None
+    return None
+
+
 class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
@@ -91,6 +111,7 @@ class Snapshot:
         self._open_local = open_local
         self.pool = pool
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
+        self._gatherer: Gatherer[list[Hit]] = Gatherer(_GATHERED)
         self._lock = Lock()
         self._cache: dict[str | tuple[str, ...], Any] = {}
         self._closed = False
@@ -131,6 +152,8 @@ class Snapshot:
     ) -> list[Hit]:
         """At most k hits for a question, best first. An empty question has none.
 
+        Questions that several threads ask at the same time, with equal options, share batches.
+
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
         see ``indexmill.retrieve.filters``. Other documents take no part; what they write moves no score. parameters:
@@ -145,8 +168,23 @@ class Snapshot:
         for a method that the snapshot does not hold, ModelUnavailable if the encoder cannot be opened here,
         CorruptBlob if artifacts are damaged or inconsistent.
         """
-        how = (method, k, None, explain, where, parameters, None, rerank, rerank_depth, principals)
-        return self.retrieve_batch([question], *how)[0]
+        options: dict[str, Any] = {
+            "method": method,
+            "k": k,
+            "explain": explain,
+            "where": None if where is None else Filter.of(where),
+            "parameters": parameters,
+            "rerank": rerank,
+            "rerank_depth": rerank_depth,
+            "principals": principals_of(principals),
+        }
+
+        def find(questions: Sequence[str]) -> list[list[Hit]]:
+            return self.retrieve_batch(questions, **options)
+
+        check_question(question)
+        kind = _kind(options)
+        return find([question])[0] if kind is None else self._gatherer.ask(kind, question, find)
 
     def retrieve_batch(
         self,
@@ -357,13 +395,9 @@ class Snapshot:
 
     def _selected(self, where: Where | None, principals: Principals) -> Selection:
         """The passages of the documents that match a filter, and those that some principals may read."""
-        from indexmill.retrieve.filters import Filter
         from indexmill.retrieve.masks import Selection
-        from indexmill.retrieve.rights import principals_of
 
-        readers = principals_of(principals)
-        if self.access is None:
-            readers = None
+        readers = self._readers(principals)
         if where is None and readers is None:
             return Selection(None, None)
         chosen = None if where is None else Filter.of(where)
@@ -372,11 +406,14 @@ class Snapshot:
 
     def readable_documents(self, principals: Principals) -> npt.NDArray[np.bool_] | None:
         """A mask of the documents that some principals may read, in the order of the table; None for all of them."""
-        from indexmill.retrieve.rights import principals_of
-
-        readers = principals_of(principals)
+        readers = self._readers(principals)
         with _sound(self.path, "metadata of documents"):
-            return None if self.access is None else self._masks().documents(readers)
+            return None if readers is None else self._masks().documents(readers)
+
+    def _readers(self, principals: Principals) -> frozenset[str] | None:
+        """The principals whose documents take part alone; None where all do."""
+        readers = principals_of(principals)
+        return None if readers is UNRESTRICTED or self.access is None else readers
 
     def _masks(self) -> Masks:
         from indexmill.retrieve.masks import Masks
@@ -389,8 +426,6 @@ class Snapshot:
 
         Raises ConfigurationError for a snapshot that says it in a way that is not known here.
         """
-        from indexmill.retrieve.rights import Access
-
         (access,) = self.once("access", lambda: (Access.of(self.manifest, self.path),))
         return access
 

@@ -95,6 +95,7 @@ PASSAGES = published(
     end=(pa.int32(), "in the same, excluded"),
     text=pa.string(),
     tokens=(pa.int32(), "of the embedded text, special tokens included"),
+    section=(pa.string(), "the headings above its start, one a line, the outermost first; may be empty"),
 )
 
 SENTENCES = published(
@@ -278,7 +279,10 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise ValueError(f"table lacks the columns {missing}; it has {table.column_names}")
-    conformed = table.select(schema.names).cast(schema, safe=True).combine_chunks()
+    chosen = table.select(schema.names)
+    if not chosen.schema.equals(schema, check_metadata=True):
+        chosen = chosen.cast(schema, safe=True)
+    conformed = chosen.combine_chunks()
     for field in schema:
         if not field.nullable and conformed.column(field.name).null_count:
             raise ValueError(f"column {field.name!r} has nulls, which its schema forbids")

@@ -1,4 +1,4 @@
-"""Copies from which a store can be repaired: another store's folder, an exported snapshot.
+"""Copies from which a store can be repaired: another store, an exported snapshot, the cache of a bucket's blobs.
 
 A blob is found by its digest and verified by its bytes, so a copy may itself be damaged, or be of another store. A
 record has no digest. It is taken only from a copy of the same store: records that can be read in both are the same,
@@ -8,17 +8,18 @@ and the run that the record names is on record in both.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from indexmill.errors import BadInput, CorruptBlob, StoreError
+from indexmill.store.bucket import is_bucket
 from indexmill.store.exported import MANIFEST_FILE, ExportedFolder, is_exported
-from indexmill.store.folder import check_store, read_name
+from indexmill.store.files import Files, files_at
+from indexmill.store.folder import hash_file
 from indexmill.store.layout import (
     BRANCH,
     STORE_FILE,
     alias_prefix,
-    blob_path,
     export_prefix,
     hold_prefix,
     number_of,
@@ -28,89 +29,93 @@ from indexmill.store.layout import (
     tombstone_prefix,
 )
 from indexmill.store.manifest import Alias, Hold, Record, Ref, Removal
+from indexmill.store.regular_files import BLOB_BYTES
 from storage.exports import Export
 
 __all__ = ["Copy", "open_copy", "read_record", "record_names"]
 
 
 class Copy:
-    """A folder that may hold blobs and records of a store. files: the blobs of an export, which is no store."""
+    """A place that may hold blobs and records of a store."""
 
-    def __init__(self, path: Path, files: Mapping[str, Path] | None = None) -> None:
-        self.path = path
-        self._files = files
+    def __init__(self, where: str, blob: Callable[[str], Path | None], files: Files | None = None) -> None:
+        """where: as messages show it. blob: returns the verified file of a digest. files: of a store, for records."""
+        self.files = files
+        self._where, self._blob = where, blob
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self._where
 
     def blob(self, digest: str) -> Path | None:
-        """The file that should hold a blob, not verified; None if there is none."""
-        path = self.path / blob_path(digest) if self._files is None else self._files.get(digest)
-        return path if path is not None and path.is_file() else None
+        """A file with the bytes of a blob, which has been checked; None if there is none."""
+        with contextlib.suppress(CorruptBlob, OSError):
+            return self._blob(digest)
+        return None
 
-    def record(self, root: Path, name: str) -> bytes | None:
-        """The bytes of a record of the store at a root; None if this is no copy of that store or lacks the record."""
-        if self._files is not None or not self._is_of(root):
-            return None
-        if name == STORE_FILE:
-            with contextlib.suppress(StoreError):
-                check_store(self.path)
-                return read_name(self.path, name)
+    def record(self, store: Files, name: str) -> bytes | None:
+        """The bytes of a record of a store; None if this is no copy of that store or lacks the record."""
+        if self.files is None or not _is_copy(self.files, store):
             return None
         try:
-            found = read_record(self.path, name)
-            run_id = getattr(found, "run_id", None)
-            if run_id is not None:
-                start = run_name(run_id, "start")
-                if read_name(self.path, start) != read_name(root, start):
-                    return None
-            return read_name(self.path, name)
+            if name == STORE_FILE:
+                self.files.check()
+            else:
+                found = read_record(self.files, name)
+                run_id = getattr(found, "run_id", None)
+                if run_id is not None:
+                    start = run_name(run_id, "start")
+                    if self.files.read(start, BLOB_BYTES) != store.read(start, BLOB_BYTES):
+                        return None
+            return self.files.read(name, BLOB_BYTES)
         except StoreError:
             return None
 
-    def _is_of(self, root: Path) -> bool:
-        """True if this is a copy of the store at a root and holds all tombstones of that store."""
-        tombstones = (path.name for path in (root / tombstone_prefix()).glob("*.json"))
-        if not all((self.path / tombstone_prefix() / name).exists() for name in tombstones):
-            return False
-        same = 0
-        for name in record_names(root):
-            with contextlib.suppress(StoreError):
-                if read_record(root, name) != read_record(self.path, name):
-                    return False
-                same += 1
-        return same > 0
+
+def _is_copy(copy: Files, store: Files) -> bool:
+    """True if one is a copy of the other and holds all tombstones of it."""
+    if not set(store.names(tombstone_prefix())) <= set(copy.names(tombstone_prefix())):
+        return False
+    same = 0
+    for name in record_names(store):
+        with contextlib.suppress(StoreError):
+            if read_record(store, name) != read_record(copy, name):
+                return False
+            same += 1
+    return same > 0
 
 
-def open_copy(path: Path) -> Copy:
-    """The store's folder or exported snapshot at a path.
+def open_copy(where: Path | str) -> Copy:
+    """The store at a path or URL, or the exported snapshot at a path.
 
     Raises BadInput where it is neither, CorruptBlob or UnsupportedFormat where an export's manifest cannot be read.
     """
-    path = path.absolute()
-    if is_exported(path):
+    if not is_bucket(where) and is_exported(path := Path(where).absolute()):
         exported = ExportedFolder(path)
-        files = {artifact.digest: exported.path_of(artifact) for artifact in exported.manifest.artifacts}
-        return Copy(path, {exported.digest: path / MANIFEST_FILE, **files})
-    if (path / "blobs" / "sha256").is_dir():
-        return Copy(path)
-    raise BadInput(f"{path} is neither a store nor an exported snapshot: give the folder of a copy of either")
+        paths = {artifact.digest: exported.path_of(artifact) for artifact in exported.manifest.artifacts}
+        paths[exported.digest] = path / MANIFEST_FILE
+
+        def held(digest: str) -> Path | None:
+            found = paths.get(digest)
+            return found if found is not None and hash_file(found)[0] == digest else None
+
+        return Copy(str(path), held)
+    files = files_at(where)
+    # A copy may have lost the record that marks a store.
+    if files.names(ref_prefix(BRANCH)) if is_bucket(where) else (Path(where) / "blobs" / "sha256").is_dir():
+        return Copy(files.url, files.blob, files)
+    raise BadInput(f"{files.url} is neither a store nor an exported snapshot: give a copy of either")
 
 
-def record_names(root: Path) -> Iterator[str]:
+def record_names(files: Files) -> Iterator[str]:
     """The sorted names of the records that a repair restores, including those of missing versions."""
-    versions = [number for number in map(number_of, _names(root, ref_prefix(BRANCH))) if number is not None]
+    versions = [number for number in map(number_of, files.names(ref_prefix(BRANCH))) if number is not None]
     refs = {f"{ref_prefix(BRANCH)}{number:020d}.json" for number in range(1, max(versions, default=0) + 1)}
     prefixes = (removal_prefix(), alias_prefix(), hold_prefix(), export_prefix())
-    others = (name for prefix in prefixes for name in _names(root, prefix))
+    others = (name for prefix in prefixes for name in files.names(prefix))
     yield from sorted(refs.union(name for name in others if number_of(name) is not None))
 
 
-def _names(root: Path, prefix: str) -> list[str]:
-    return [path.relative_to(root).as_posix() for path in (root / prefix).rglob("*.json") if path.name[0] != "."]
-
-
-def read_record(root: Path, name: str) -> Record:
+def read_record(files: Files, name: str) -> Record:
     """A record of a version, an alias, the hold or an export.
 
     Raises NotFound where it is missing, CorruptBlob where it cannot be read or is not the one that its name says.
@@ -123,8 +128,8 @@ def read_record(root: Path, name: str) -> Record:
         ref_prefix(BRANCH): Ref,
     }
     kind = next(kind for prefix, kind in kinds.items() if name.startswith(prefix))
-    found = kind.from_bytes(read_name(root, name), str(root / name))
+    found = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
     number = found.version if isinstance(found, Ref | Removal) else found.number
     if number != number_of(name) or (isinstance(found, Alias) and found.alias != name.split("/")[-2]):
-        raise CorruptBlob(f"{root / name} holds the record of another name")
+        raise CorruptBlob(f"{files.url}/{name} holds the record of another name")
     return found

@@ -189,29 +189,10 @@ class FolderStore:
                 self._name_blob(temporary, descriptor, digest)
         return digest
 
-    def restore_blob(self, digest: str, source: Path) -> bool:
-        """Put a copy of a file in the place of a blob that is missing or damaged.
-
-        Returns False and changes nothing if the file cannot be read or has other bytes. Raises StoreNotWritable or
-        DiskFull if the copy cannot be written.
-        """
-        try:
-            with (
-                writing_to_store(self.root / blob_path(digest)),
-                _temporary(self.root) as (temporary, descriptor),
-            ):
-                if _copy(_pieces(source), descriptor) != digest:
-                    return False
-                self._name_blob(temporary, descriptor, digest)
-        except CorruptBlob:
-            return False
-        return True
-
     def discard_blob(self, digest: str) -> bool:
         """Remove a blob whose bytes are not those of its digest.
 
-        Returns False and keeps the blob if it is intact or cannot be read. The check runs under another name, since
-        another process may be restoring the blob at this moment.
+        The check runs under another name, since another process may be restoring the blob at this moment.
         """
         path = self.root / blob_path(digest)
         with writing_to_store(path):

@@ -241,7 +241,10 @@ class Search:
 
     def _look(self, name: str, digest: str) -> bool:
         try:
-            table = read_table(self.store, digest, DOCUMENTS if name == "documents" else PASSAGES)
+            if name == "documents":
+                table = read_table(self.store, digest, DOCUMENTS)
+            else:  # older versions lack the other columns
+                table = read_table(self.store, digest, PASSAGES, columns=("passage_id", "document_id"))
         except StoreError:
             return True  # unreadable: assume that it does
         ids, wanted = table.column("document_id").to_pylist(), set(self.document_ids)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from indexmill.errors import SnapshotNotFound, StoreNotWritable
+from indexmill.errors import CorruptBlob, SnapshotNotFound, StoreNotWritable
 from indexmill.forks import Lock
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import Bucket
@@ -136,6 +136,17 @@ class ObjectStore:
     def get_blob(self, digest: str) -> bytes:
         """The verified bytes of a small blob."""
         return self._files.blob_bytes(digest, BLOB_BYTES)
+
+    def discard_blob(self, digest: str) -> bool:
+        """Remove a blob whose bytes are not those of its digest."""
+        try:
+            self._files.blob(digest, again=True)
+        except CorruptBlob:
+            damaged = self._files.has_blob(digest)
+            if damaged:
+                self.delete(blob_path(digest))
+            return damaged
+        return False
 
     # Records
 

@@ -63,7 +63,7 @@ class OverlayStore:
                 self.below.open_local(digest)
                 return digest
         path = self.above / blob_path(digest)
-        if not path.exists():
+        if not path.exists() or hash_file(path)[0] != digest:
             with self._writing(path) as temporary:
                 if isinstance(data, Path):
                     shutil.copyfile(data, temporary)
@@ -101,6 +101,14 @@ class OverlayStore:
         if path.exists() or self.below is None:
             return self.open_local(digest).read_bytes()
         return self.below.get_blob(digest)
+
+    def discard_blob(self, digest: str) -> bool:
+        """Remove a damaged blob above; the store below stays as it is."""
+        path = self.above / blob_path(digest)
+        damaged = path.exists() and hash_file(path)[0] != digest
+        if damaged:
+            path.unlink()
+        return damaged
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a record above; False if either store has the name."""

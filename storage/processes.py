@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import os
 import socket
@@ -30,8 +31,15 @@ class Process(Record):
 
 def this_process() -> Process:
     """The current process."""
-    pid = os.getpid()
+    return _process(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)  # each temporary file is named after its process
+def _process(pid: int) -> Process:
     return Process(host=socket.gethostname(), space=_space(), pid=pid, started=_start(pid)[1])
+
+
+os.register_at_fork(after_in_child=_process.cache_clear)
 
 
 def this_user() -> str:

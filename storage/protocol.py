@@ -68,6 +68,10 @@ class Store(Protocol):
         """The verified bytes of a small blob; CorruptBlob if it is missing or damaged."""
         ...
 
+    def discard_blob(self, digest: str) -> bool:
+        """Remove a blob whose bytes are not those of its digest; False if it is intact, missing, or cannot be read."""
+        ...
+
     def create(self, name: str, data: bytes) -> bool:
         """Publish a record under a name: True if this call made it, False if the name exists (its record stays).
 
@@ -102,8 +106,8 @@ class Store(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there: readers see the one or the other.
 
-        Only forgetting uses it, to remove the names of documents from records; everything else creates. (Repair
-        restores unreadable records below this protocol.)
+        Forgetting uses it, to remove the names of documents from records, and repair, for damaged ones; everything else
+        creates.
         """
         ...
 

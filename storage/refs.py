@@ -27,6 +27,7 @@ __all__ = [
     "aliases",
     "check_there",
     "commit",
+    "first_with",
     "highest_epoch",
     "history",
     "last_version",
@@ -78,6 +79,15 @@ def last_version(store: Store) -> int:
 def history(store: Store) -> list[Ref]:
     """Every ref, oldest first."""
     return [read(store, version) for version in _versions(store)]
+
+
+def first_with(store: Store, manifest_digest: str) -> int | None:
+    """The lowest version with this manifest; None if none has it. Damaged refs count as others."""
+    for version in _versions(store):
+        with contextlib.suppress(StoreError):
+            if read(store, version).manifest == manifest_digest:
+                return version
+    return None
 
 
 def highest_epoch(store: Store) -> int:

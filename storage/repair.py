@@ -9,21 +9,21 @@ is never removed.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
-from indexmill.store.folder import check_store, hash_file, verified_blob
+from indexmill.store.files import Files, files_at
 from indexmill.store.layout import BRANCH, STORE_FILE, blob_path, number_of, ref_prefix, removal_name
 from indexmill.store.manifest import Manifest, Ref
 from storage.copies import Copy, read_record, record_names
-from storage.folder import FolderStore, replace_file
 from storage.gc import blobs_of
 from storage.lease import Lease
 from storage.lineage import Lineage
+from storage.protocol import Store
+from storage.stores import restore_store_file
 
 __all__ = [
     "Damage",
@@ -86,7 +86,7 @@ class Needs:
         return [digest for digest, need in self.blobs.items() if version is None or version in need.versions]
 
 
-def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
+def needs(store: Store, copies: Sequence[Copy]) -> Needs:
     """The blobs that the existing versions need; damaged manifests and lineages are read from copies.
 
     If no copy has one, the needs of its version are unknown, and may include any blob of the store.
@@ -119,21 +119,21 @@ def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
     return Needs(tuple(refs), found)
 
 
-def damaged_blobs(store: FolderStore, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
+def damaged_blobs(store: Store, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
     """The damaged ones among some blobs, each of which is read completely.
 
     `read` is called with the length of each file.
     """
-    found = []
+    found, files = [], files_at(store.url)
     for digest in digests:
-        if _damage(store, digest) is not None:
+        if _damage(files, digest) is not None:
             found.append(digest)
         read(store.blob_size(digest) or 0)
     return found
 
 
 def repair_blobs(
-    store: FolderStore, copies: Sequence[Copy], found: Iterable[str], needed: Needs, lease: Lease | None
+    store: Store, copies: Sequence[Copy], found: Iterable[str], needed: Needs, lease: Lease | None
 ) -> list[Finding]:
     """Restore damaged blobs from copies, or remove them; without a lease, a dry run.
 
@@ -141,10 +141,10 @@ def repair_blobs(
     once another run has taken over.
     """
     newest = needed.versions[-1] if needed.versions else 0
-    findings = []
+    findings, files = [], files_at(store.url)
     for digest in found:
         need = needed.blobs.get(digest)
-        damage = _damage(store, digest) if need is not None else None
+        damage = _damage(files, digest) if need is not None else None
         if need is None or damage is None:
             continue
         if lease is not None:
@@ -166,16 +166,16 @@ def repair_blobs(
     return findings
 
 
-def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
+def repair_records(store: Store, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
     """Restore damaged records of versions, aliases, holds and exports from copies; without a lease, a dry run.
 
     Raises LeaseLost once another run has taken over.
     """
-    findings = []
-    for name in record_names(store.root):
+    findings, files = [], files_at(store.url)
+    for name in record_names(files):
         damage: Damage
         try:
-            read_record(store.root, name)
+            read_record(files, name)
             continue
         except NotFound:
             damage = "missing"
@@ -184,91 +184,77 @@ def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | No
         except StoreError:
             damage = "unreadable"
         source, data = next(
-            ((copy, data) for copy in copies if (data := copy.record(store.root, name)) is not None), (None, b"")
+            ((copy, data) for copy in copies if (data := copy.record(files, name)) is not None), (None, b"")
         )
         if source is not None and lease is not None:
             lease.check()
-            replace_file(store.root, name, data)
+            store.replace(name, data)
         versions = (number_of(name) or 0,) if name.startswith(ref_prefix(BRANCH)) else ()
         outcome: Outcome = "lost" if source is None else "restored"
         findings.append(Finding(name, "the record", versions, damage, outcome, None if source is None else str(source)))
     return findings
 
 
-def repair_store_file(root: Path, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
-    """Restore the file that marks a folder as a store from a copy; None if it is intact.
+def repair_store_file(where: Path | str, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
+    """Restore the record that marks a place as a store from a copy; None if it is intact.
 
-    Raises as `check_store` does if no copy has it.
+    Raises SnapshotNotFound or CorruptBlob if no copy has it, UnsupportedFormat if a newer indexmill wrote it.
     """
+    files = files_at(where)
     try:
-        check_store(root)
-    except (CorruptBlob, SnapshotNotFound):
+        files.check()
+    except (CorruptBlob, SnapshotNotFound) as error:
         for copy in copies:
-            if (data := copy.record(root, STORE_FILE)) is not None:
-                damage: Damage = "damaged" if (root / STORE_FILE).exists() else "missing"
+            if (data := copy.record(files, STORE_FILE)) is not None:
+                damage: Damage = "damaged" if isinstance(error, CorruptBlob) else "missing"
                 if apply:
-                    replace_file(root, STORE_FILE, data)
+                    restore_store_file(where, data)
                 return Finding(STORE_FILE, "the record", (), damage, "restored", str(copy))
         raise
     return None
 
 
-def _refs(store: FolderStore, copies: Sequence[Copy]) -> dict[int, Ref]:
+def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
     """The refs of the existing versions by number; a damaged record is read from a copy."""
-    found = {}
-    for name in record_names(store.root):
+    found, files = {}, files_at(store.url)
+    for name in record_names(files):
         if not name.startswith(ref_prefix(BRANCH)) or store.stat(removal_name(number_of(name) or 0)) is not None:
             continue
         try:
-            ref = read_record(store.root, name)
+            ref = read_record(files, name)
         except StoreError:
-            copy = next((copy for copy in copies if copy.record(store.root, name) is not None), None)
-            if copy is None:
+            copy = next((copy for copy in copies if copy.record(files, name) is not None), None)
+            if copy is None or copy.files is None:
                 continue
-            ref = read_record(copy.path, name)
+            ref = read_record(copy.files, name)
         if isinstance(ref, Ref):
             found[ref.version] = ref
     return found
 
 
-def _damage(store: FolderStore, digest: str) -> Damage | None:
+def _damage(files: Files, digest: str) -> Damage | None:
     """The damage of a blob, which is read completely; None if it is intact."""
     try:
-        verified_blob(store.root, digest, again=True)
+        files.blob(digest, again=True)
     except CorruptBlob as error:
-        path = store.root / blob_path(digest)
-        if not os.path.lexists(path):
-            return "missing"
-        return "unreadable" if isinstance(error.__cause__, OSError) or not path.is_file() else "damaged"
+        if isinstance(error.__cause__, OSError):
+            return "unreadable"
+        return "damaged" if files.has_blob(digest) else "missing"
     return None
 
 
-def _restore(store: FolderStore, copies: Sequence[Copy], digest: str, *, apply: bool) -> Copy | None:
+def _restore(store: Store, copies: Sequence[Copy], digest: str, *, apply: bool) -> Copy | None:
     """Restore a blob from the first copy with intact bytes; returns that copy, None if there is none."""
     for copy in copies:
-        if (path := copy.blob(digest)) is None:
-            continue
-        if apply:
-            if store.restore_blob(digest, path):
-                return copy
-            continue
-        if _holds(path, digest):
+        path = copy.blob(digest)
+        if path is not None and (not apply or store.put_blob(path) == digest):
             return copy
     return None
 
 
-def _holds(path: Path, digest: str) -> bool:
-    with contextlib.suppress(OSError, CorruptBlob):
-        return hash_file(path)[0] == digest
-    return False
-
-
-def _bytes(store: FolderStore, copies: Sequence[Copy], digest: str) -> bytes | None:
+def _bytes(store: Store, copies: Sequence[Copy], digest: str) -> bytes | None:
     """The bytes of a small blob, from the store or the first copy with intact bytes."""
     with contextlib.suppress(CorruptBlob):
         return store.get_blob(digest)
-    for copy in copies:
-        path = copy.blob(digest)
-        if path is not None and _holds(path, digest):
-            return path.read_bytes()
-    return None
+    found = (path for copy in copies if (path := copy.blob(digest)) is not None)
+    return next((path.read_bytes() for path in found), None)

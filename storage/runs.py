@@ -49,6 +49,7 @@ __all__ = [
     "read_run",
     "saw_other_files",
     "start",
+    "start_of",
     "unpublished_runs",
 ]
 
@@ -218,6 +219,14 @@ def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
     for run in list_runs(store, clock=clock, only=run_id):
         return run
     raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
+
+
+def start_of(store: Store, run_id: str) -> RunStart | None:
+    """The record of a run's start; None if it is gone, or damaged."""
+    try:
+        return get_record(store, run_name(run_id, "start"), RunStart)
+    except StoreError:
+        return None
 
 
 def list_runs(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from indexmill.errors import ConfigurationError, SnapshotNotFound
-from indexmill.store.bucket import SCHEMES, is_bucket
+from indexmill.store.bucket import IN_PROCESS, SCHEMES, Bucket, is_bucket
+from indexmill.store.layout import STORE_FILE
 from storage import folder
 from storage.object_store import ObjectStore, init_object_store
 from storage.overlay import SCHEME, OverlayStore, open_overlay
 from storage.protocol import Store
 
-__all__ = ["init_store", "open_store", "overlay_of"]
+__all__ = ["init_store", "open_store", "overlay_of", "restore_store_file"]
 
 
 def open_store(url: str | Path) -> Store:
@@ -36,6 +37,17 @@ def init_store(url: str | Path) -> Store:
     return init_object_store(str(url)) if is_bucket(url) else folder.init_folder(url)
 
 
+def restore_store_file(url: str | Path, data: bytes) -> None:
+    """Put the record that marks a place as a store in the place of a damaged or missing one.
+
+    Raises StoreNotWritable or DiskFull if it cannot be written.
+    """
+    if is_bucket(url):
+        Bucket(str(url)).put(STORE_FILE, data)
+    else:
+        folder.replace_file(Path(url), STORE_FILE, data)
+
+
 def overlay_of(url: str | Path, above: Path) -> OverlayStore:
     """An empty overlay over the store at a path or URL, or over nothing if there is no store yet.
 
@@ -51,5 +63,5 @@ def overlay_of(url: str | Path, above: Path) -> OverlayStore:
 
 _OPEN: Mapping[str, Callable[[str], Store]] = {
     SCHEME: lambda url: open_overlay(url, open_store),
-    **dict.fromkeys(SCHEMES, ObjectStore),
+    **dict.fromkeys((*SCHEMES, IN_PROCESS), ObjectStore),
 }

@@ -16,6 +16,10 @@ from storage.protocol import Store
 __all__ = ["put_table", "read_table", "table_bytes", "writer"]
 
 
+_FEW = 10_000
+"""The rows that one thread reads before others have begun."""
+
+
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
     """A table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` if a schema is given.
 
@@ -64,7 +68,8 @@ def read_table(
         schema = pa.schema([schema.field(name) for name in columns])
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
-            table = file.read(columns=None if columns is None else list(columns))
+            several = file.metadata.num_rows > _FEW
+            table = file.read(columns=None if columns is None else list(columns), use_threads=several)
         return table if schema is None else conform(table, schema)
     except (ValueError, OSError) as error:  # Arrow's errors are ValueErrors
         raise StoreError(f"{path} is not a table with the expected columns: {error}") from error

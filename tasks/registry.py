@@ -27,6 +27,7 @@ from tasks.stages.recognise import llm, rules
 from tasks.stages.recognise import steps as recognise
 from tasks.stages.resolve import describe, resolve, same_as
 from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
+from tasks.stages.sbom import sbom
 from tasks.stages.split import split
 
 __all__ = ["FAMILIES", "STEPS", "WRITERS", "enabled_steps", "needs_among"]
@@ -45,6 +46,7 @@ WRITERS = (DESCRIPTIONS, *(writer for family in FAMILIES for writer in family.wr
 
 _SHARED = (
     Step("encoder", methodcaller("encoder"), (encoder.STAGE,)),
+    Step("sbom", sbom.drive, (sbom.STAGE,), after=("encoder",), enabled=lambda settings: settings.run.sbom),
     Step("scan", methodcaller("scan")),
     Step("ingest", methodcaller("ingest"), (part.STAGE,), after=("scan",), of_shards=True),
     Step("split", split.drive, (split.STAGE,), of_shards=True),

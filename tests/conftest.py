@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(_name, "1")
 
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when Haystack is imported; on by default
+
 import pytest  # noqa: E402 - after the environment is set
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests.storage.quick import quick_folder  # noqa: E402
+from tests.storage.quick import quick_folder, quick_root  # noqa: E402
 
 if TYPE_CHECKING:
     from storage.folder import FolderStore
+
+# pytest's own folders, too: see `tests.storage.quick`.
+if (_root := quick_root()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_root))
 
 # How long an example takes says nothing about the code where the machine is busy; pytest's own timeout ends what hangs.
 settings.register_profile(
@@ -66,7 +72,13 @@ def exported(tmp_path: Path) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests have half an hour on a busy machine, unless they say otherwise."""
+    """Slow tests have half an hour on a busy machine, unless they say otherwise.
+
+    Modules that share a Prefect server come first: where several processes run the tests, each begins with neighbours,
+    so that one of them starts the server, and ends up with short tests to share.
+    """
     for item in items:
         if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
+    sharing = {item.path for item in items if "prefect_server" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in sharing)

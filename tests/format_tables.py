@@ -11,6 +11,7 @@ from typing import TypeVar
 import tasks.registry  # noqa: F401 - declares the tables of families
 from indexmill.retrieve.schemas import PACKS
 from indexmill.store.pack_schema import Array, PackSchema
+from indexmill.store.sbom import SBOM
 from schemas.tables import TABLES, Table
 from tests.paths import ROOT
 
@@ -18,6 +19,11 @@ T = TypeVar("T")
 
 PAGE = ROOT / "docs" / "format.md"
 
+_SBOM = (
+    f"`{SBOM}`",
+    "file",
+    "the software of the environment that built it, in CycloneDX's JSON; only where `run.sbom` is set",
+)
 _ENCODER = (
     "`encoder/<file>`",
     "file",
@@ -50,6 +56,7 @@ def _artifacts() -> list[str]:
         *((f"`{name}`", "table", table.holds) for name, table in sorted(TABLES.items())),
         *((f"`{name}`", "arrays", schema.holds) for name, schema in PACKS.items()),
         _ENCODER,
+        _SBOM,
     ]
     return _grid(("name", "kind", "holds"), rows)
 

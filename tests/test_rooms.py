@@ -21,6 +21,7 @@ FLOORS = {
         "command",
         "mcp",
         "serve",
+        "adapters",
         "evaluate diff follower",
         "snapshot",
         "families",
@@ -39,6 +40,7 @@ COMMAND = "indexmill.command"
 
 ORCHESTRATORS = {"dask", "distributed", "prefect"}
 HEAVY = ("dask", "distributed", "faiss", "igraph", "leidenalg", "openai", "polars", "prefect", "spacy", "torch")
+HEAVY += ("haystack", "langchain_core", "llama_index")
 
 
 @cache

@@ -10,7 +10,6 @@ import click
 from flows.command.shared import make_progress, print_result
 from flows.repair import Repaired, repair
 from indexmill.command.options import Options, common, store_location
-from indexmill.errors import BadInput
 from indexmill.store.bucket import place_of
 from indexmill.store.layout import is_digest
 from indexmill.text.counted import counted
@@ -37,9 +36,9 @@ _MEANING = {
 @click.option(
     "--from",
     "sources",
-    metavar="FOLDER",
+    metavar="PLACE",
     multiple=True,
-    help="A copy of the store, or an exported snapshot, to restore from; may be repeated.",
+    help="The folder or URL of a copy of the store, or the folder of an exported snapshot; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @common
@@ -47,21 +46,17 @@ def command(options: Options, version: str | None, sources: tuple[str, ...], dry
     """Find what is damaged or missing, restore it from copies, and remove the rest so that a build makes it again.
 
     Reads every blob that the versions need, or only those of VERSION (a number, an alias or `newest`). A damaged blob
-    is replaced by the same bytes from any copy; damage in a copy does no harm. What no copy has is removed: `indexmill
-    build` makes what the newest version needs again, to the same bytes. An undamaged blob is never removed. Damaged
-    records of versions, aliases, holds and exports are restored only from a copy of this same store.
+    is replaced by the same bytes from any copy, in a bucket also from this machine's cache; damage in a copy does no
+    harm. What no copy has is removed: `indexmill build` makes what the newest version needs again, to the same bytes.
+    An undamaged blob is never removed. Damaged records of versions, aliases, holds and exports are restored only from a
+    copy of this same store.
 
     Exit codes: 0 everything is whole, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
     something to do; the output says whether a build can make it or only a copy has it.
     """
-    copies = [open_copy(Path(store_location(source))) for source in sources]
-    root = place_of(options.store_path())
-    if isinstance(root, str):
-        raise BadInput(
-            f"{root} is in an object store, and repair works on folders: remove what `indexmill verify` names as "
-            "damaged with the service's own tools and build again, or restore a version that the service has kept"
-        )
-    done = repair(root.absolute(), copies, version=version, dry_run=dry_run, progress=make_progress())
+    copies = [open_copy(store_location(source)) for source in sources]
+    store = place_of(options.store_path())
+    done = repair(store, copies, version=version, dry_run=dry_run, progress=make_progress())
     print_result(options, done.to_json(), _lines(done))
     if not done.whole:
         click.get_current_context().exit(_STILL_MISSING)

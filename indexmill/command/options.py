@@ -25,7 +25,7 @@ import click
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.store.blob_cache import CACHE_VARIABLE
-from indexmill.store.bucket import bucket_url
+from indexmill.store.bucket import IN_PROCESS, SCHEMES, bucket_url
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -177,7 +177,10 @@ def store_location(store: str, folder: Path = Path()) -> str:
     if store.startswith("file:"):
         return unquote(urlsplit(store).path)
     if "://" in store:
-        return bucket_url(store)
+        url = bucket_url(store)
+        if url.startswith(f"{IN_PROCESS}:"):
+            raise ValueError(f"{url} would end with this process: expected a folder, or {', '.join(SCHEMES)}")
+        return url
     return anchored(store, folder)
 
 

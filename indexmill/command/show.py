@@ -9,7 +9,7 @@ import click
 
 from indexmill.command.options import Options, candidate, common, kept_argument, kept_option, together
 from indexmill.command.same_as import listing, pairs
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, NotFound
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import byte_size, counted
@@ -32,7 +32,8 @@ VERSION is a number, an alias or `newest`.
 {" ".join(one.statistics.show_help for one in _FAMILIES if one.statistics is not None).strip()}
 
 {" ".join(word for view in _VIEWS.values() for word in view.show_help.split())} With --same-as, the pairs of
-entities whose names are nearly the same, the most alike first.
+entities whose names are nearly the same, the most alike first. With --sbom, the software bill of materials, if the
+snapshot has one: `run.sbom` makes builds add it.
 """
 
 
@@ -52,6 +53,7 @@ entities whose names are nearly the same, the most alike first.
     help="How many roots, and how many children of a node, to draw; the others are counted.",
 )
 @click.option("--same-as", "same_as", is_flag=True, help="List the entities whose names are nearly the same.")
+@click.option("--sbom", is_flag=True, help="Print the list of the software that built it, as CycloneDX's JSON.")
 @candidate
 @common
 def command(
@@ -59,11 +61,12 @@ def command(
     depth: int,
     width: int,
     same_as: bool,
+    sbom: bool,
     **views: bool,
 ) -> None:
     """See ``_HELP``."""
     drawn = [view for name, view in _VIEWS.items() if views[name]]
-    chosen = [*(view.option for view in drawn), *(["--same-as"] if same_as else [])]
+    chosen = [*(view.option for view in drawn), *["--same-as"] * same_as, *["--sbom"] * sbom]
     if len(chosen) > 1:
         raise BadInput(f"{' and '.join(chosen)} show different things: give one of them")
     unnumbered = options.snapshot_name(None)
@@ -76,6 +79,9 @@ def command(
         if same_as:
             found = pairs(snapshot)
             options.print_json(found) if options.json else click.echo(listing(found, unnumbered))
+            return
+        if sbom:
+            options.print_json(_software(snapshot))
             return
         shown = summary(snapshot)
     if options.json:
@@ -101,6 +107,18 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         **record,
         **{key: told for key, module in _statistics().values() if (told := module.statistics(snapshot))},
     }
+
+
+def _software(snapshot: Snapshot) -> dict[str, Any]:
+    """The software bill of materials; raises NotFound, which says how to have one."""
+    from indexmill.store.sbom import SBOM, read_sbom
+
+    if snapshot.manifest.artifact(SBOM) is None:
+        raise NotFound(
+            f"{snapshot.path}: the snapshot has no software bill of materials ({SBOM}); set `run: {{sbom: true}}` in "
+            "indexmill.yaml, build, and take the new version"
+        )
+    return read_sbom(snapshot.file(SBOM))
 
 
 def _statistics() -> dict[str, tuple[str, Any]]:

@@ -13,7 +13,7 @@ from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
-    from indexmill.store.signatures import Trust
+    from indexmill.store.signatures import Statement, Trust
     from indexmill.store.verify import Verification
 
 __all__ = ["command"]
@@ -27,23 +27,47 @@ def command(options: Options, version: str | None) -> None:
     """Check every byte of a snapshot, the newest by default, against the digests of its manifest.
 
     VERSION is a number, an alias or `newest`. With --trust it must first be signed as the file demands: exit code 3
-    otherwise. Exits with 1 if something is damaged or missing, and names it.
+    otherwise; what the signatures say of its origin is printed. Exits with 1 if something is damaged or missing, and
+    names it.
     """
-    report = _checked(place_of(options.store_path()), version, options.trust)
+    report, statements = _checked(place_of(options.store_path()), version, options.trust)
     if options.json:
-        options.print_json(report.to_json())
+        said = [
+            {"signers": names, "version": one.version, "signed": one.signed, "provenance": dict(one.provenance)}
+            for one, names in statements
+        ]
+        options.print_json(report.to_json() | ({} if options.trust is None else {"signatures": said}))
     else:
         for problem in report.problems:
             click.echo(one_line(f"damaged: {problem}"))
         state = "whole" if report.ok else counted(len(report.problems), "problem")
         checked = f"{counted(report.artifacts, 'artifact')}, {counted(report.bytes, 'byte')}"
         click.echo(f"{options.snapshot_name(report.version)}: {state}; {checked} checked")
+        for statement, names in statements:
+            click.echo(one_line(_told(statement, names)))
     if not report.ok:
         click.get_current_context().exit(1)
 
 
-def _checked(path: Path | str, version: str | None, trust: Trust | None) -> Verification:
-    """The report of a store's version, or of an exported folder."""
+def _told(statement: Statement, names: list[str]) -> str:
+    """A signed statement on one line."""
+    said = statement.provenance
+    code = said.get("code")
+    origin = [
+        f"run {said['run']}" if "run" in said else "",
+        f"indexmill {code.get('version')} ({str(code.get('digest'))[:12]})" if isinstance(code, dict) else "",
+        f"after version {said['parent']}" if said.get("parent") is not None else "",
+    ]
+    made = ", ".join(filter(None, origin))
+    return f"signed by {' and '.join(names)} as version {statement.version} at {statement.signed}" + (
+        f": {made}" if made else ""
+    )
+
+
+def _checked(
+    path: Path | str, version: str | None, trust: Trust | None
+) -> tuple[Verification, list[tuple[Statement, list[str]]]]:
+    """The report of a store's version, or of an exported folder, and what its trusted signatures say."""
     from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
     from indexmill.store.exported import ExportedFolder, is_exported
@@ -53,13 +77,16 @@ def _checked(path: Path | str, version: str | None, trust: Trust | None) -> Veri
     if isinstance(path, str) or not is_exported(path):
         store = StoreReader(path)
         number, alias = selection(version)
+        statements: list[tuple[Statement, list[str]]] = []
         if trust is not None:
             ref = store.resolve(version=number, alias=alias)
-            trust.check(ref.manifest, store.signatures(ref.version), f"version {ref.version} of {path}")
-        return verify(store, number if alias is None else store.resolve(alias=alias).version)
+            envelopes = store.signatures(ref.version)
+            trust.check(ref.manifest, envelopes, f"version {ref.version} of {path}")
+            statements = trust.statements(ref.manifest, envelopes)
+        return verify(store, number if alias is None else store.resolve(alias=alias).version), statements
     if version is not None:
         raise SnapshotNotFound(f"{path}: is an exported folder, which holds one snapshot and no other versions")
     folder = ExportedFolder(path, trust=trust)
     checked, problems = check_artifacts(folder.manifest, folder.open_local)
     length = sum(artifact.bytes for artifact in checked)
-    return Verification(None, folder.digest, len(checked), length, tuple(problems))
+    return Verification(None, folder.digest, len(checked), length, tuple(problems)), folder.statements

@@ -110,7 +110,8 @@ class ReaderFamily:
     ``indexmill.answer.base.Answering`` says. query_help: the text in the help of ``query``. tables: the tables whose
     rows a diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
     ``Artifacts``. graphs: sources of GraphML, by file name. forms: table exports for other tools, modules with
-    ``check``, ``SCHEMAS`` and ``tables``.
+    ``check`` and ``tables``. vectors: tables of texts with vectors, by name, functions as in
+    ``indexmill.export.vectors``. written: the tables that a model of the manifest writes, by its name there.
     """
 
     name: str
@@ -130,6 +131,8 @@ class ReaderFamily:
     provides: Mapping[str, str] = field(default_factory=dict)
     graphs: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)
+    vectors: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(place: str) -> Any:

@@ -38,7 +38,8 @@ class Passages:
         self._version = artifacts.version
         self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
         self._documents = Rows(artifacts, "documents", ["document_id", "title"])
-        self._spans = Rows(artifacts, "passages", ["start", "end"])
+        self._has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
+        self._places = Rows(artifacts, "passages", ["start", "end", *(["section"] if self._has_sections else [])])
         self._origins = Rows(artifacts, "documents", ["source", "metadata"])
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
             raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
@@ -57,7 +58,8 @@ class Passages:
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         documents = self._rows_of_documents(rows)
-        spans = zip(self._spans.take(rows, "start"), self._spans.take(rows, "end"), strict=True)
+        spans = zip(self._places.take(rows, "start"), self._places.take(rows, "end"), strict=True)
+        sections = self._places.take(rows, "section") if self._has_sections else [""] * len(rows)
         origins = (self._origins.take(documents, name) for name in ("source", "metadata"))
         return [
             Hit(
@@ -73,13 +75,15 @@ class Passages:
                 source=source,
                 span=span,
                 metadata=self._parsed(metadata),
+                section=tuple(section.split("\n")) if section else (),
             )
-            for identity, document, text, tokens, title, score, reason, span, source, metadata in zip(
+            for identity, document, text, tokens, title, score, reason, span, section, source, metadata in zip(
                 *columns,
                 self._documents.take(documents, "title"),
                 scores.tolist(),
                 reasons,
                 spans,
+                sections,
                 *origins,
                 strict=True,
             )

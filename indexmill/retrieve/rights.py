@@ -92,10 +92,10 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
     return frozenset(groups)
 
 
-def principals_of(given: Principals) -> frozenset[str] | None:
-    """The principals of a call; None for UNRESTRICTED. Raises BadInput for anything but a collection of texts."""
-    if given is UNRESTRICTED:
-        return None
+def principals_of(given: Principals) -> frozenset[str] | Unrestricted:
+    """The principals of a call. Raises BadInput for anything but a collection of texts."""
+    if isinstance(given, Unrestricted):
+        return given
     if given is None:
         return frozenset()
     if isinstance(given, str) or not isinstance(given, (Sequence, AbstractSet)):

@@ -87,7 +87,7 @@ class _Part(NamedTuple):
 _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
 """The fields of a hit before its version."""
 
-_Rest = tuple[dict[str, Any] | None, str | None, tuple[int, int] | None, dict[str, Any]]
+_Rest = tuple[dict[str, Any] | None, str | None, tuple[int, int] | None, dict[str, Any], tuple[str, ...]]
 """Those after it."""
 
 
@@ -346,7 +346,7 @@ def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tu
         [
             (
                 (one.kind, one.id, one.score, one.text, one.title, one.document_ids, one.tokens),
-                (one.explanation, one.source, one.span, one.metadata),
+                (one.explanation, one.source, one.span, one.metadata, one.section),
             )
             for one in hits
         ]

@@ -75,6 +75,9 @@ class FoundHit(BaseModel):
     version: Annotated[int | None, Field(description="The version of the index; null for an exported folder.")] = None
     source: Annotated[str | None, Field(description="Where the document comes from.")] = None
     url: str | None = None
+    section: Annotated[
+        list[str], Field(description="The headings above the passage, the outermost first, without the title.")
+    ] = []
     span: Annotated[
         tuple[int, int] | None, Field(description="The passage's place in the document's text, in code points.")
     ] = None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from indexmill.errors import ConfigurationError, CorruptBlob, DiskFull, StoreError, StoreNotWritable
 from indexmill.forks import Lock
-from indexmill.store.folder import verified_blob
+from indexmill.store.folder import BLOB_ADVICE, hash_file, verified_again, verified_blob
 from indexmill.store.layout import TEMPORARY, blob_path
 from indexmill.text.counted import bytes_of
 
@@ -89,12 +89,17 @@ class BlobCache:
         target = self.folder / blob_path(digest)
         with self._writing(), self._temporary() as (temporary, descriptor):
             fetch(descriptor)
+            found, length = hash_file(temporary)
+            if (found, length) != (digest, size):  # what the cache has stays
+                raise CorruptBlob(
+                    f"expected {size} bytes of the SHA-256 {digest}, found {length} of {found}; {BLOB_ADVICE}"
+                )
             os.fchmod(descriptor, 0o444)
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary.replace(target)
-        path = verified_blob(self.folder, digest, size)
+            verified_again(self.folder, digest)
         self._make_room(size)
-        return path
+        return target
 
     def adopt(self, digest: str, path: Path) -> None:
         """Keep a file that has become a blob: it is linked, or left out if it is on another disk."""

@@ -31,12 +31,18 @@ from indexmill.text.counted import byte_size
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
-__all__ = ["SCHEMES", "Bucket", "Entry", "Requests", "bucket_url", "is_bucket", "place_of"]
+__all__ = ["IN_PROCESS", "SCHEMES", "Bucket", "Entry", "Requests", "bucket_url", "is_bucket", "place_of"]
 
 T = TypeVar("T")
 
 SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 """The schemes of URLs, with the services."""
+
+IN_PROCESS = "memory"
+"""The scheme of object stores in the memory of this process: the double of a service, for tests.
+
+Each URL is a place of its own. No other process sees what is there, and it ends with this one: settings refuse it.
+"""
 
 _PATIENCE = 90.0
 """Seconds in which a failing request is repeated."""
@@ -97,7 +103,7 @@ def place_of(where: str | os.PathLike[str]) -> Path | str:
 def bucket_url(url: str) -> str:
     """The URL in its one spelling, `s3://bucket/prefix`; ValueError for any that names no place for a store."""
     split = urlsplit(url)
-    if split.scheme not in SCHEMES:
+    if split.scheme not in (*SCHEMES, IN_PROCESS):
         known = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
         raise ValueError(f"{split.scheme}:// is no scheme of a store: expected a folder, or {known}")
     if split.query or split.fragment or "@" in split.netloc:
@@ -268,7 +274,8 @@ class Bucket:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
         except ImportError as error:
-            raise not_installed(f"a store in {SCHEMES[urlsplit(self.url).scheme]}", "obstore", error) from error
+            service = SCHEMES.get(urlsplit(self.url).scheme, IN_PROCESS)
+            raise not_installed(f"a store in {service}", "obstore", error) from error
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, (GenericError, _Again)) and _may_pass(error)
@@ -329,8 +336,10 @@ def _entry(name: str, found: Any) -> Entry:
 
 def _open(url: str) -> Any:
     from obstore.exceptions import BaseError
-    from obstore.store import from_url
+    from obstore.store import MemoryStore, from_url
 
+    if urlsplit(url).scheme == IN_PROCESS:
+        return MemoryStore()
     options: ClientConfig = {
         "connect_timeout": "10s",
         "read_timeout": "30s",

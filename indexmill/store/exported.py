@@ -2,6 +2,7 @@
 
     manifest.json
     signatures.json                signatures of the manifest, where it has any
+    README.md                      the data card, for people: readers ignore it
     tables/<artifact>.parquet      tables
     families/<artifact>            arrays and files of the index families
     <artifact>                     other arrays and files, under their own names
@@ -24,11 +25,13 @@ from indexmill.forks import Lock
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Artifact, Manifest
 from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
-from indexmill.store.signatures import SIGNATURES_FILE, Trust
+from indexmill.store.signatures import SIGNATURES_FILE, Statement, Trust
 from indexmill.text.counted import byte_size
 
-__all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
+__all__ = ["CARD_FILE", "MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
 
+CARD_FILE = "README.md"
+"""The data card of an export of any form; no digest covers it."""
 MANIFEST_FILE = "manifest.json"
 
 
@@ -64,8 +67,12 @@ class ExportedFolder:
         found = digest_of(data)
         if digest not in (None, found):
             raise SnapshotNotFound(f"{where}: has the SHA-256 {found}; expected {digest}")
-        self.signers = [] if trust is None else trust.check(found, self._signatures(), path)
-        """The names of those who signed it, as far as they were asked for."""
+        self.statements: list[tuple[Statement, list[str]]] = []
+        """What its signers say, with their names, as far as a policy asks for signatures."""
+        if trust is not None:
+            envelopes = self._signatures()
+            trust.check(found, envelopes, path)
+            self.statements = trust.statements(found, envelopes)
         self.digest = found
         """The SHA-256 of the manifest."""
         self.manifest = Manifest.from_bytes(data, str(where))

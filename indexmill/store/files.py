@@ -11,7 +11,7 @@ from indexmill.store.bucket import Bucket, is_bucket
 from indexmill.store.bucket_files import BucketFiles
 from indexmill.store.folder import FolderFiles
 
-__all__ = ["Files", "open_files"]
+__all__ = ["Files", "files_at", "open_files"]
 
 
 class Files(Protocol):
@@ -65,6 +65,14 @@ def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) ->
     Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is no store, ConfigurationError for a URL that
     is none of a store.
     """
+    files = files_at(where, cache)
+    if not is_bucket(where):
+        files.check()
+    return files
+
+
+def files_at(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
+    """The same, of a place that may be no store, or a damaged one: nothing is read."""
     if is_bucket(where):
         return BucketFiles(Bucket(os.fspath(where)), cache or BlobCache.default())
     return FolderFiles(Path(where).absolute())

@@ -203,9 +203,8 @@ class FolderFiles:
     """The files of a store in a folder; see `indexmill.store.files.Files`."""
 
     def __init__(self, root: Path) -> None:
-        """Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob as `check_store` does."""
+        """Reads nothing."""
         self.root = root
-        check_store(root)
 
     @property
     def url(self) -> str:

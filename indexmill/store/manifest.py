@@ -115,6 +115,11 @@ class Artifact(Record):
     schema_: JsonValue = Field(default=None, alias="schema")
     """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
 
+    def has_column(self, name: str) -> bool:
+        """True for a table that has a column of that name."""
+        fields = self.schema_ if isinstance(self.schema_, list) else []
+        return any(isinstance(one, dict) and one.get("name") == name for one in fields)
+
 
 class Corpus(Record):
     """The corpus of a snapshot: the digest of its set of documents, and its sizes."""

@@ -13,7 +13,7 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -134,27 +134,13 @@ class Trust:
 
         Reads nothing but the envelopes. An envelope that cannot be read, or is of another manifest, counts for nothing.
         """
-        now = datetime.now(UTC) if now is None else now
-        known = {key_id(key): (name, key) for name, key in self.keys.items()}
         signers: dict[str, str] = {}
         reasons: list[str] = []
-        for envelope in envelopes:
-            verified = _verified(envelope, {identity: key for identity, (_, key) in known.items()})
-            if verified is None:
-                reasons.append("one is of no trusted key")
-                continue
-            statement, identities = verified
-            age = now - _time(statement.signed)
-            if statement.manifest != manifest:
-                reasons.append("one is of another manifest")
-            elif statement.version < self.least_version:
-                reasons.append(f"one is of version {statement.version}, below {self.least_version}")
-            elif age < -_FUTURE:
-                reasons.append(f"one is of the future, {statement.signed}")
-            elif self.most_days is not None and age > timedelta(days=self.most_days):
-                reasons.append(f"one is of {statement.signed}, older than {self.most_days:g} days")
+        for counts in self._judged(manifest, envelopes, now):
+            if isinstance(counts, str):
+                reasons.append(counts)
             else:
-                signers |= {identity: known[identity][0] for identity in identities}
+                signers |= counts[1]
         if len(signers) < self.threshold:
             told = "; ".join(dict.fromkeys(reasons)) or "there is none"
             raise NotTrusted(
@@ -162,6 +148,37 @@ class Trust:
                 f"{self.threshold}: {told}; nothing of it was read: `indexmill sign` signs a version"
             )
         return sorted(signers.values())
+
+    def statements(
+        self, manifest: str, envelopes: Iterable[bytes], now: datetime | None = None
+    ) -> list[tuple[Statement, list[str]]]:
+        """What those say of a manifest whose signatures count, each with the names of its signers; see ``check``."""
+        judged = self._judged(manifest, envelopes, now)
+        return [(one[0], sorted(one[1].values())) for one in judged if not isinstance(one, str)]
+
+    def _judged(
+        self, manifest: str, envelopes: Iterable[bytes], now: datetime | None
+    ) -> Iterator[tuple[Statement, dict[str, str]] | str]:
+        """The statement of each envelope, with its signers' names by key id; or the reason why it does not count."""
+        now = datetime.now(UTC) if now is None else now
+        known = {key_id(key): (name, key) for name, key in self.keys.items()}
+        for envelope in envelopes:
+            verified = _verified(envelope, {identity: key for identity, (_, key) in known.items()})
+            if verified is None:
+                yield "one is of no trusted key"
+                continue
+            statement, identities = verified
+            age = now - _time(statement.signed)
+            if statement.manifest != manifest:
+                yield "one is of another manifest"
+            elif statement.version < self.least_version:
+                yield f"one is of version {statement.version}, below {self.least_version}"
+            elif age < -_FUTURE:
+                yield f"one is of the future, {statement.signed}"
+            elif self.most_days is not None and age > timedelta(days=self.most_days):
+                yield f"one is of {statement.signed}, older than {self.most_days:g} days"
+            else:
+                yield statement, {identity: known[identity][0] for identity in identities}
 
 
 def signed(statement: Statement, private: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Settings of a run and of its gates; none of them affects the index."""
+"""Settings of a run and of its gates; none of them affects what is retrieved."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DaskSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a run works; nothing of this reaches the index."""
+    """How a run works; nothing of this reaches the index, but for the list of software that `sbom` adds."""
 
     workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
     dask: DaskSettings = DaskSettings()
@@ -124,6 +124,11 @@ class RunSettings(Settings):
     )
     signing_key_file: Path | None = Field(
         None, description="a private key of `indexmill sign --new-key`; every version that is built is signed with it"
+    )
+    sbom: bool = Field(
+        False,
+        description="every version has a list of the software that built it (CycloneDX), the artifact `sbom.cdx.json`; "
+        "another release of any of it then makes a new version",
     )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"

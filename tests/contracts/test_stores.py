@@ -31,9 +31,10 @@ STORES: dict[str, tuple[str | None, Callable[[Path, Any], Store]]] = {
     "folder": (None, lambda root, _: init_store(root / "store")),
     "overlay": (None, lambda root, _: OverlayStore(root / "above?%", init_store(root / "store"))),
     "overlay over nothing": (None, lambda root, _: OverlayStore(root / "above?%", None)),
+    "memory": (None, lambda root, _: init_store(in_memory(root))),
+    "overlay over memory": (None, lambda root, _: OverlayStore(root / "above?%", init_store(in_memory(root)))),
     "s3": ("s3", lambda _, service: init_store(f"{bucket_of(service)}/some/prefix")),
     "s3 through a bad network": ("s3_proxy", lambda _, proxy: through_proxy(proxy)),
-    "overlay over s3": ("s3", lambda root, service: OverlayStore(root / "above?%", init_store(bucket_of(service)))),
     "ceph": ("ceph", lambda _, service: in_ceph(service)),
     "azure": ("azure", lambda _, service: init_store(f"{container_of(service)}/some/prefix")),
     "azure through a bad network": ("azure_proxy", lambda _, proxy: through_azure_proxy(proxy)),
@@ -72,6 +73,11 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def azure_proxy(azure: str) -> Iterator[tuple[str, str]]:
     with FaultProxy(azure, FAULTS) as proxy:
         yield azure, proxy.url
+
+
+def in_memory(root: Path) -> str:
+    """The URL of a place in the memory of this process, which has the name of a folder that is used once."""
+    return f"memory://{root.name}/some/prefix"
 
 
 def through_proxy(endpoints: tuple[str, str]) -> Store:
@@ -145,6 +151,20 @@ def test_a_blob_outlives_the_scratch_folder_that_its_file_was_written_in(store: 
     store.drop_scratch("run")
     assert not scratch.exists()
     assert store.get_blob(digest) == b"1" * 1000
+
+
+def test_a_damaged_blob_is_put_again_or_discarded_and_a_whole_one_stays(store: Store, tmp_path: Path) -> None:
+    digest = store.put_blob(b"data" * 1000)
+    (tmp_path / "copy").write_bytes(b"data" * 1000)
+    assert not store.discard_blob(digest)
+    assert store.get_blob(digest) == b"data" * 1000
+    for mend in (lambda: store.put_blob(tmp_path / "copy"), lambda: store.discard_blob(digest)):
+        store.replace(blob_path(digest), b"dat4" * 1000)
+        assert mend() in (digest, True)
+        assert not store.discard_blob(digest)
+    assert store.blob_sizes([digest]) == {}
+    assert store.put_blob(b"data" * 1000) == digest
+    assert open_store(store.url).get_blob(digest) == b"data" * 1000
 
 
 def test_a_missing_blob_is_named(store: Store) -> None:

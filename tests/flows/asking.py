@@ -51,8 +51,9 @@ def edited(rows: Documents) -> Documents:
 
 
 def plan(chosen: dict[str, Any]) -> Plan:
-    """What a build would do."""
-    return make_plan(Configuration.model_validate(chosen), progress=Silent())
+    """What a build would do, found in this process: others take seconds to start."""
+    alone = {**chosen, "run": {**chosen.get("run", {}), "workers": 1}}
+    return make_plan(Configuration.model_validate(alone), progress=Silent())
 
 
 def build_within_plan(chosen: dict[str, Any], server: LlmServer) -> tuple[Plan, Outcome]:

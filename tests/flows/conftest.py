@@ -7,10 +7,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from flows.run import Outcome, build_inline
+from indexmill.store.blob_cache import CACHE_VARIABLE
 from schemas.config import Configuration
 from storage.folder import FolderStore, open_folder
 from tests.corpora import documents, write_corpus
@@ -99,10 +101,23 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A store that the real command has built with two workers: once, also where several processes run the tests."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what is made once, also where several processes run the tests."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built-by-the-command"
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(shared_folder: Path) -> Iterator[None]:
+    """A cache of the tests' own, in which the first private Prefect server leaves its empty database to the others."""
+    with patch.dict(os.environ, {CACHE_VARIABLE: str(shared_folder / "cache")}):
+        yield
+
+
+@pytest.fixture(scope="session")
+def built(shared_folder: Path) -> Built:
+    """A store that the real command has built with two workers: once, also where several processes run the tests."""
+    folder = shared_folder / "built-by-the-command"
     folder.mkdir(exist_ok=True)
     record = folder / "record.json"
     with (folder / "lock").open("w") as lock:
@@ -118,7 +133,7 @@ def _build(folder: Path) -> dict[str, object]:
         file.write(b'not json\n{"id": "empty", "title": "no text"}\n')
     chosen = settings(folder / "store", corpus, run={"workers": 2})
     configuration = write_settings(folder / "indexmill.yaml", chosen)
-    with command(folder, "build", "--config", configuration, "--json") as run:
+    with command(folder, "build", "--config", configuration, "--json", environment={CACHE_VARIABLE: ""}) as run:
         code = run.wait()
         left = run.left_behind()
     files = [str(path) for place in (run.home, run.temporary, run.current) for path in place.rglob("*")]

@@ -22,7 +22,7 @@ from flows.rollback import roll_back
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, StoreNotWritable
 from indexmill.store.canonical import digest_of
-from indexmill.store.exported import exported_name
+from indexmill.store.exported import CARD_FILE, exported_name
 from indexmill.store.layout import blob_path
 from storage import exports, faults, runs
 from storage.folder import FolderStore, open_folder
@@ -87,7 +87,7 @@ def test_the_folder_is_the_one_that_the_reader_expects_and_any_tool_can_read(sto
         vectors = snapshot.arrays("vectors/" + snapshot.shards("vectors")[0].name.partition("/")[2])["passages"]
         rows = snapshot.table("passages").num_rows
     found = files_of(out(store))
-    assert found.keys() == {"manifest.json", *(exported_name(one, manifest) for one in manifest.artifacts)}
+    assert found.keys() == {"manifest.json", CARD_FILE, *(exported_name(one, manifest) for one in manifest.artifacts)}
     assert (made.files, made.bytes) == (len(found), sum(map(len, found.values())) - len(found["manifest.json"]))
     assert digest_of(found["manifest.json"]) == made.manifest
     assert {digest_of(found[exported_name(one, manifest)]) == one.digest for one in manifest.artifacts} == {True}
@@ -134,7 +134,7 @@ def test_an_export_is_recorded_before_the_first_byte_and_told_as_it_goes(store: 
     made = export_snapshot(store, 2, out(store), progress=told)
     faults.install(None)
     assert set(recorded) == {1}
-    assert (told.parts, told.done) == (made.files - 1, made.files - 1)
+    assert (told.parts, told.done) == (made.files - 2, made.files - 2)
     assert "artifacts" in told.ended
     (record,) = exports.exports(store)
     assert (record.number, record.version, record.manifest) == (made.record, 2, made.manifest) == (1, 2, made.manifest)

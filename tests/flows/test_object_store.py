@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,7 @@ from storage.stores import open_store
 from tests.corpora import documents, write_corpus
 from tests.flows.children import SMALL_TREE, Forks, build, collect, settings
 from tests.flows.readers import QUESTIONS, answers, whole_versions
-from tests.storage.networks import Network, bad_network
+from tests.storage.networks import Network, bad_network, copy_of
 from tests.storage.quick import quick_folder
 from tests.storage.services import FaultProxy
 
@@ -36,6 +36,7 @@ class World:
     manifests: dict[int, str]
     parts: dict[int, int]
     answered: dict[int, list[Any]]
+    built: dict[int, str] = field(default_factory=dict)
 
     def settings(self, store: str, version: int) -> dict[str, Any]:
         return {**settings(self.folder, self.folder / f"{version}.jsonl", families=SMALL_TREE), "store": store}
@@ -43,6 +44,14 @@ class World:
     def store(self) -> str:
         """A new place for a store."""
         return self.network.place()
+
+    def holding(self, version: int) -> str:
+        """A new store with the versions up to one, a copy of what was built once."""
+        if version not in self.built:
+            self.built[version] = self.store()
+            for number in range(1, version + 1):
+                build(self.settings(self.built[version], number))
+        return copy_of(self.built[version])
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +100,7 @@ def test_workers_write_to_the_bucket_through_a_bad_network(world: World) -> None
 
 def killed_and_finished(world: World, at: int) -> bool:
     """Kill a refresh at a boundary, look at what it left, and finish it; true if it had published."""
-    url = world.store()
-    build(world.settings(url, 1))
+    url = world.holding(1)
     ended = world.forks.build(world.settings(url, 2), at)
     assert ended.code == -signal.SIGKILL
     newest = whole_versions(url, world.manifests)  # type: ignore[arg-type]
@@ -106,8 +114,7 @@ def killed_and_finished(world: World, at: int) -> bool:
 
 def boundaries(world: World) -> tuple[str, ...]:
     """The boundaries that a refresh crosses."""
-    url = world.store()
-    build(world.settings(url, 1))
+    url = world.holding(1)
     ended = world.forks.build(world.settings(url, 2))
     assert ended.code == 0
     return ended.crossed
@@ -129,9 +136,7 @@ def test_a_refresh_killed_at_every_boundary_is_finished_by_the_next(world: World
 
 def grown(world: World) -> str:
     """A store with both versions; its blobs are old enough for a gc without a grace period."""
-    url = world.store()
-    for version in (1, 2):
-        build(world.settings(url, version))
+    url = world.holding(2)
     time.sleep(1.1)  # times of blobs are whole seconds
     return url
 
@@ -167,8 +172,7 @@ def test_a_gc_killed_at_every_boundary_is_finished_by_the_next(world: World) -> 
 
 
 def test_a_warm_open_asks_for_one_listing_and_one_record(world: World) -> None:
-    url = world.store()
-    build(world.settings(url, 1))
+    url = world.holding(1)
     with (
         FaultProxy(world.network.service) as proxy,
         world.network.at(proxy.url),
@@ -183,8 +187,7 @@ def test_a_warm_open_asks_for_one_listing_and_one_record(world: World) -> None:
 
 
 def test_only_what_a_method_needs_is_fetched(world: World, tmp_path: Path) -> None:
-    url = world.store()
-    build(world.settings(url, 1))
+    url = world.holding(1)
     with patch.dict(os.environ, {"INDEXMILL_CACHE": str(tmp_path)}), indexmill.open(url) as snapshot:
         snapshot.retrieve(QUESTIONS[0], method="bm25", k=3)
         fetched = {path.name for path in tmp_path.glob("blobs/sha256/*/*")}

@@ -33,6 +33,7 @@ def chosen(quick: Path, server: LlmServer, families: dict[str, Any], count: int)
         families=families,
         llm=asking(server),
         prices=PRICES,
+        run={"workers": 1},  # plans are made in this process: others take seconds to start
     )
     write_settings(quick / "indexmill.yaml", plain)
     return plain

@@ -6,22 +6,18 @@ import base64
 import contextlib
 import json
 import os
-import pwd
 import re
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.flows.commands import write_settings
+from tests.flows.postgres import database, free_port, programs, wait_for
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -33,59 +29,12 @@ ENVIRONMENT = yaml.safe_load((ROOT / "infra" / "compose.yaml").read_text(encodin
 ]
 
 
-def programs() -> Path:
-    """The folder of PostgreSQL's programs; Debian has them apart from PATH."""
-    found = shutil.which("initdb")
-    folders = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    if not folders:
-        pytest.skip("not installed: PostgreSQL (Debian's postgresql)")
-    return folders[-1]
-
-
-def user() -> str | None:
-    """The user to run PostgreSQL as, which refuses root; None for the current one."""
-    if os.geteuid() != 0:
-        return None
-    names = {one.pw_name for one in pwd.getpwall()}
-    return "postgres" if "postgres" in names else "nobody"
-
-
 @pytest.fixture
 def postgres() -> Iterator[str]:
     """The URL of an empty database, as compose.yaml names it, that asks for a password."""
-    binaries, runs_as, port = programs(), user(), free_port()
-    with tempfile.TemporaryDirectory(prefix="postgres-") as name:
-        folder = Path(name)
-        if runs_as is not None:
-            shutil.chown(folder, runs_as)
-        password = folder / "password"
-        password.write_text(PASSWORD)
-        password.chmod(0o644)
-        data = folder / "data"
-        subprocess.run(
-            [binaries / "initdb", "-D", data, "-U", "prefect", "-A", "scram-sha-256", "--pwfile", password],
-            user=runs_as,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=folder,
-        )
-        listen = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
-        with subprocess.Popen(
-            [binaries / "postgres", "-D", data, "-p", str(port), *listen],
-            user=runs_as,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-        ) as server:
-            try:
-                ready = [binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-                wait_for(lambda: subprocess.run(ready, check=False).returncode == 0, 60)
-                create = [binaries / "createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "prefect", "prefect"]
-                subprocess.run(create, env={**os.environ, "PGPASSWORD": PASSWORD}, check=True)
-                url = ENVIRONMENT["PREFECT_API_DATABASE_CONNECTION_URL"].replace("${POSTGRES_PASSWORD}", PASSWORD)
-                yield url.replace("@postgres:5432", f"@127.0.0.1:{port}")
-            finally:
-                server.terminate()
-                server.wait(30)
+    with database("prefect", PASSWORD) as port:
+        url = ENVIRONMENT["PREFECT_API_DATABASE_CONNECTION_URL"].replace("${POSTGRES_PASSWORD}", PASSWORD)
+        yield url.replace("@postgres:5432", f"@127.0.0.1:{port}")
 
 
 @pytest.fixture
@@ -160,22 +109,9 @@ def test_a_refresh_is_published_and_the_next_one_is_unchanged(
     assert not list((tmp_path / "prefect").glob("*.db"))  # nothing of it is in SQLite
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def healthy(port: int) -> bool:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/health")
     request.add_header("Authorization", f"Basic {base64.b64encode(AUTH.encode()).decode()}")
     with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
         return bool(answer.status == 200)
     return False
-
-
-def wait_for(ready: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.5)

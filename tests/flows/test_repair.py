@@ -19,6 +19,7 @@ from flows.repair import Repaired
 from flows.repair import repair as _repair
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
+from indexmill.store.bucket import Bucket
 from indexmill.store.layout import STORE_FILE, alias_name, blob_path, export_name, ref_name, tombstone_name
 from indexmill.store.manifest import Manifest
 from indexmill.store.reader import StoreReader
@@ -31,6 +32,7 @@ from tasks.core.report import Silent
 from tests.flows.children import Forks, build, settings
 from tests.flows.versions import Versions, make_versions
 from tests.storage.quick import quick_folder
+from tests.storage.services import bucket_of, s3_service
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def mirror(versions: Versions, quick: Path) -> Path:
     return Path(shutil.copytree(versions.root, quick / "mirror"))
 
 
-def repair(root: Path, *copies: Path, **options: Any) -> Repaired:
+def repair(root: Path | str, *copies: Path | str, **options: Any) -> Repaired:
     return _repair(root, [open_copy(copy) for copy in copies], progress=Silent(), **options)
 
 
@@ -351,6 +353,81 @@ def test_another_folder_is_no_copy(root: Path, quick: Path) -> None:
         open_copy(quick)
     with pytest.raises(BadInput):
         open_copy(quick / "none")
+
+
+# In a bucket
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with s3_service() as service:
+        yield service
+
+
+@pytest.fixture
+def bucket(service: str, root: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """The store with two versions in a bucket, on a machine whose cache is empty."""
+    monkeypatch.setenv("INDEXMILL_CACHE", str(quick / "cache"))
+    bucket = Bucket(f"{bucket_of(service)}/index")
+    for path in root.rglob("*"):
+        if path.is_file() and path.relative_to(root).parts[0] not in ("tmp", ".reserve"):
+            bucket.put(path.relative_to(root).as_posix(), path.read_bytes())
+    return bucket
+
+
+def test_blobs_and_records_in_a_bucket_are_restored_from_copies_and_by_a_build(
+    versions: Versions, bucket: Bucket, root: Path
+) -> None:
+    restored, made, lost = (
+        only(root, number, name) for number, name in ((1, "passages/"), (2, "vectors/"), (1, "bm25"))
+    )
+    whole = {digest: (root / blob_path(digest)).read_bytes() for digest in (restored, made, lost)}
+    for digest, data in whole.items():
+        bucket.put(blob_path(digest), data[:-1] + bytes([data[-1] ^ 1]))
+    records = {name: bucket.read(name) for name in (STORE_FILE, ref_name("main", 1))}
+    for name in records:
+        bucket.put(name, b"{")
+    for digest in (made, lost):
+        damage(root, digest, "missing")
+    dry = repair(bucket.url, root, dry_run=True)
+    assert [(one.name, one.outcome, one.source) for one in dry.findings] == [(STORE_FILE, "restored", str(root))]
+    done = repair(bucket.url, root)
+    assert {one.name: one.outcome for one in done.findings} == {
+        STORE_FILE: "restored",
+        ref_name("main", 1): "restored",
+        blob_path(restored): "restored",
+        blob_path(made): "rebuild",
+        blob_path(lost): "lost",
+    }
+    assert {name: bucket.read(name) for name in records} == records
+    assert bucket.read(blob_path(restored)) == whole[restored]
+    assert not any(bucket.stat(blob_path(digest)) for digest in (made, lost))
+    outcome = build({**versions.settings(root), "store": bucket.url})
+    assert (outcome.published, outcome.manifest) == (False, versions.manifests[1])
+    assert bucket.read(blob_path(made)) == whole[made]
+    bucket.put(f"copy/{blob_path(lost)}", whole[lost])  # a bucket that is a copy, too
+    bucket.put(f"copy/{ref_name('main', 1)}", records[ref_name("main", 1)])
+    done = repair(bucket.url, f"{bucket.url}/copy")
+    assert [(one.outcome, one.source) for one in done.findings] == [("restored", f"{bucket.url}/copy")]
+    assert repair(bucket.url).findings == ()
+
+
+def test_the_cache_restores_what_a_bucket_has_lost(bucket: Bucket, root: Path, quick: Path) -> None:
+    digest = only(root, 1, "vectors/")
+    assert repair(bucket.url).findings == ()  # fills the cache
+    whole = bucket.read(blob_path(digest))
+    bucket.put(blob_path(digest), b"other")
+    assert main(["repair", "--store", bucket.url]) == 0
+    assert bucket.read(blob_path(digest)) == whole
+    bucket.delete(blob_path(digest))
+    done = repair(bucket.url)
+    assert [(one.outcome, one.source) for one in done.findings] == [("restored", f"the cache {quick / 'cache'}")]
+    assert all(verify(StoreReader(bucket.url), version).ok for version in (1, 2))
+
+
+def test_a_bucket_without_versions_is_no_copy(bucket: Bucket) -> None:
+    with pytest.raises(BadInput, match="neither a store nor an exported snapshot"):
+        open_copy(f"{bucket.url}/elsewhere")
 
 
 # Records

@@ -8,13 +8,16 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import httpx
 import pytest
 
 pytest.importorskip("prefect")
 
+from flows import server as module
 from flows.server import answers, private_prefect
+from flows.server_database import take_database
 
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
 
@@ -50,10 +53,20 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         server.shutdown()
 
 
-def test_no_proxy_is_told_the_password(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    """No server is left to the other tests of this process."""
+    yield
+    if module._server is not None:
+        module._server.close()
+
+
+def test_no_proxy_is_told_the_password(proxy: Proxy, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "example.org")
+    monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
     with private_prefect() as server:
         server.wait()
+        assert take_database(quick / "another.db")
         encoded = base64.b64encode(f"{server.password}".encode()).decode()
         headers = {"Authorization": f"Basic {encoded}"}
         assert httpx.get(f"{server.url}/health", headers=headers, timeout=60).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import stat
@@ -19,11 +20,12 @@ from flows.rollback import roll_back
 from flows.sign import sign
 from indexmill.errors import ConfigurationError, CorruptBlob, NotTrusted
 from indexmill.snapshot import Snapshot
-from indexmill.store.layout import BRANCH, blob_path, ref_name, signature_name
+from indexmill.store.layout import BRANCH, blob_path, ref_name, run_name, signature_name
 from indexmill.store.manifest import Manifest
-from indexmill.store.signatures import SIGNATURES_FILE, Trust, new_key, public_key
+from indexmill.store.signatures import SIGNATURES_FILE, Statement, Trust, new_key, public_key
 from storage import refs, runs, signatures
 from storage.folder import FolderStore, open_folder
+from tasks.core.environment import code_digest
 from tasks.core.report import Silent
 from tests.flows.children import build
 from tests.flows.commands import Run
@@ -206,6 +208,57 @@ def test_the_commands_make_keys_sign_and_check(
         ("verify", "--trust", tmp_path / "absent"),
     ):
         assert run(*words) == 2, words
+
+
+def statement(store: FolderStore, version: int) -> Statement:
+    """What the last signature of a version says."""
+    payload = json.loads(signatures.envelopes(store, version)[-1])["payload"]
+    return Statement.from_bytes(base64.b64decode(payload))
+
+
+def test_a_statement_says_what_a_version_was_made_from(store: FolderStore) -> None:
+    first, second = (refs.read(store, version) for version in (1, 2))
+    said = statement(store, 2).provenance
+    with indexmill.open(store.root, 2) as snapshot:
+        assert said["corpus"] == snapshot.manifest.corpus.model_dump(mode="json")
+        assert said["environment"] == snapshot.manifest.environment
+    assert (said["run"], said["parent"], said["parent_manifest"]) == (second.run_id, 1, first.manifest)
+    assert said["code"] == {"version": indexmill.__version__, "digest": code_digest()}
+    assert statement(store, 1).provenance.keys() == said.keys() - {"parent_manifest"}
+
+
+def test_a_version_that_was_restored_or_copied_names_the_code_that_built_it_if_the_store_knows(
+    store: FolderStore, tmp_path: Path
+) -> None:
+    again = roll_back(store, 1)
+    sign(store, again.version, ADA)
+    assert statement(store, 3).provenance["code"] == statement(store, 1).provenance["code"]
+    copied = copy_version(store, 2, str(tmp_path / "copy"), progress=Silent())
+    target = open_folder(tmp_path / "copy")
+    sign(target, copied.version, EVE)
+    assert "code" not in statement(target, 1).provenance
+    start = runs.start_of(store, refs.read(store, 1).run_id)
+    assert start is not None
+    older = start.model_copy(update={"details": {}})
+    store.replace(run_name(start.run_id, "start"), older.to_bytes())  # as earlier releases wrote it
+    sign(store, 1, EVE)
+    assert "code" not in statement(store, 1).provenance
+
+
+def test_verify_tells_what_trusted_signers_say(
+    store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sign(store, 2, EVE)
+    (tmp_path / "trust.json").write_text(json.dumps({"keys": {"ada": public_key(ADA)}}))
+    run, trust = Run(capsys, "--store", store.root), ("--trust", tmp_path / "trust.json")
+    (said,) = run.json("verify", *trust)["signatures"]
+    assert (said["signers"], said["version"]) == (["ada"], 2)
+    assert said["provenance"]["run"] == refs.read(store, 2).run_id
+    assert run("verify", *trust) == 0
+    assert f"signed by ada as version 2 at {said['signed']}: run {said['provenance']['run']}, indexmill " in run.out
+    assert "signatures" not in run.json("verify")
+    assert run("export", 2, tmp_path / "out") == 0
+    assert Run(capsys).json("verify", "--store", tmp_path / "out", *trust)["signatures"] == [said]
 
 
 def test_signing_needs_a_whole_version(store: FolderStore) -> None:

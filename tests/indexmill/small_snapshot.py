@@ -39,18 +39,24 @@ RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", 
 
 @dataclass(frozen=True)
 class Text:
-    """A document of the test: its passages are the paragraphs of its text."""
+    """A document of the test: its passages are the paragraphs of its text, in these sections or in none."""
 
     id: str
     title: str
     text: str
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     source: str | None = None
+    sections: tuple[str, ...] = ()
 
 
 WORLD = {
     "p0": (
-        Text("bridge", "Marrow Bridge", "The Marrow Bridge crosses the Ilse.\n\nAda Venn paid for the bridge."),
+        Text(
+            "bridge",
+            "Marrow Bridge",
+            "The Marrow Bridge crosses the Ilse.\n\nAda Venn paid for the bridge.",
+            sections=("", "Money\nGifts"),
+        ),
         Text("venn", "Ada Venn", "Ada Venn was a clockmaker. She was born in Tallow."),
     ),
     "p1": (
@@ -192,6 +198,7 @@ class SnapshotWriter:
                         "end": start + len(paragraph),
                         "text": paragraph,
                         "tokens": len(paragraph.split()),
+                        "section": text.sections[ordinal] if text.sections else "",
                     }
                 )
                 at = 0

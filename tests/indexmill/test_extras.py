@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import tomllib
@@ -28,6 +29,7 @@ def test_an_extra_that_is_advised_is_one_of_the_package_and_brings_what_is_missi
         for extra, requirements in declared.items()
     }
     brought_by_others = {"torch": "sentence_transformers", "transformers": "sentence_transformers", "httpx2": "openai"}
+    brought_by_others |= {"haystack": "haystack_ai", "llama_index": "llama_index_core"}
     for package, extra in extras._EXTRAS.items():
         assert brought_by_others.get(package, package) in named[extra], package
     assert "pipeline" in declared
@@ -43,6 +45,31 @@ def test_an_extra_that_is_advised_is_one_of_the_package_and_brings_what_is_missi
 )
 def test_the_advice_is_the_smallest_extra(package: str, command: str) -> None:
     assert install(package) == command
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package"), [("haystack", "haystack"), ("langchain", "langchain_core"), ("llamaindex", "llama_index")]
+)
+def test_an_adapter_without_its_framework_says_which_extra_has_it(
+    monkeypatch: pytest.MonkeyPatch, adapter: str, package: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"indexmill.adapters.{adapter}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModelUnavailable) as raised:
+        importlib.import_module(f"indexmill.adapters.{adapter}")
+    assert str(raised.value) == (
+        f"indexmill.adapters.{adapter} needs the package {package}, which is not installed: "
+        f"pip install 'indexmill[{adapter}]'"
+    )
+
+
+def test_a_package_that_an_extra_s_own_needs_is_brought_by_that_extra() -> None:
+    missing = ModuleNotFoundError("No module named 'uuid_utils'", name="uuid_utils")
+    assert str(not_installed("the adapter", "langchain_core", missing)) == (
+        "the adapter needs the package uuid_utils, which is not installed: pip install 'indexmill[langchain]'"
+    )
 
 
 def test_the_package_that_is_missing_is_named_and_a_broken_one_is_not_called_missing() -> None:

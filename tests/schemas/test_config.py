@@ -64,7 +64,16 @@ def test_the_url_of_an_object_store_is_meant_as_it_is(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["ftp://host/index", "s3://", "s3://key:secret@bucket/index", "s3://bucket/a?x=1", "s3://bucket/../x", ""]
+    "given",
+    [
+        "ftp://host/index",
+        "memory://index",
+        "s3://",
+        "s3://key:secret@bucket/index",
+        "s3://bucket/a?x=1",
+        "s3://bucket/../x",
+        "",
+    ],
 )
 def test_a_store_that_is_no_place_is_refused_by_both(folder: Path, given: str) -> None:
     path = written(folder, store=given)

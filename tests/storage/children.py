@@ -41,13 +41,17 @@ def run(function: Callable[..., Any], *arguments: Any) -> int:
     return run_all([(function, *arguments)])[0]
 
 
+_PATIENCE = 500.0
+"""Seconds until a child counts as hanging, which says nothing about how fast the machine is."""
+
+
 def run_all(calls: list[tuple[Any, ...]]) -> list[int]:
-    """Run functions at the same time, each in a child process; returns their exit codes."""
+    """Run functions at the same time, each in a child process; returns their exit codes, -1000 of one that hangs."""
     processes: list[BaseProcess] = [context.Process(target=call[0], args=call[1:]) for call in calls]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(_PATIENCE)
     codes = [process.exitcode for process in processes]
     return [-1000 if code is None else code for code in codes]
 

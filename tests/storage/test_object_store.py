@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -18,19 +16,13 @@ from storage.lineage import Lineage
 from storage.object_store import ObjectStore, init_object_store
 from storage.publish import publish
 from storage.stores import open_store
-from tests.storage.services import bucket_of, s3_service
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with s3_service() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
-def store(service: str, tmp_path: Path) -> Iterator[ObjectStore]:
-    with patch.dict(os.environ, {"INDEXMILL_CACHE": str(tmp_path / "cache")}):
-        yield init_object_store(f"{bucket_of(service)}/index")
+def store(quick: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """A store in the memory of this process."""
+    monkeypatch.setenv("INDEXMILL_CACHE", str(quick / "cache"))
+    return init_object_store(f"memory://{quick.name}/index")
 
 
 def test_who_asks_for_many_blobs_is_answered_from_one_listing(store: ObjectStore) -> None:
@@ -112,13 +104,13 @@ def test_a_file_of_the_scratch_folder_is_not_fetched_again(store: ObjectStore) -
     assert store.requests()["bytes_read"] == before
 
 
-def test_scratch_folders_of_earlier_runs_of_this_store_are_swept(store: ObjectStore, service: str) -> None:
-    other = init_object_store(bucket_of(service))
+def test_scratch_folders_of_earlier_runs_of_this_store_are_swept(store: ObjectStore) -> None:
+    other = init_object_store(f"{store.url}/of/others")
     folders = [store.scratch("old"), store.scratch("new"), other.scratch("old")]
     assert store.sweep(0.0, keep="new") == 1
     assert [folder.exists() for folder in folders] == [False, True, True]
 
 
-def test_a_prefix_without_a_store_is_none(service: str) -> None:
-    with pytest.raises(SnapshotNotFound, match=r"there is no index in s3://bucket-\S+/none"):
-        open_store(f"{bucket_of(service)}/none")
+def test_a_prefix_without_a_store_is_none(store: ObjectStore) -> None:
+    with pytest.raises(SnapshotNotFound, match=f"there is no index in {store.url}/none"):
+        open_store(f"{store.url}/none")

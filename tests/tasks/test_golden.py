@@ -356,12 +356,12 @@ def test_no_stage_changed_its_output_under_the_same_version(made: dict[str, dict
 
 
 def test_every_stage_of_a_build_is_held_to_its_digest(made: dict[str, dict[str, object]]) -> None:
-    # The deterministic encoder is not converted, entities are not compared unless the settings ask for it, and quality
-    # is measured of a snapshot, not for it. The methods of trees go through several stages for each layer,
-    # that of the heterograph through several that take turns.
+    # The deterministic encoder is not converted, entities are not compared unless the settings ask for it, quality is
+    # measured of a snapshot, not for it, and a bill of materials says what is installed. The methods of trees go
+    # through several stages for each layer, that of the heterograph through several that take turns.
     layers = {"lsh_segments", "lsh_summaries"}
     layers |= {"community_graph", "community_clusters", "community_levels", "community_reports"}
     layers |= {"hetero_first", "attributes", "hetero_graph", "hetero_groups", "hetero_elements_read", "elements"}
-    assert {*made, "encoder", "scan", "quality"} == {*(step.name for step in STEPS), *layers}
+    assert {*made, "encoder", "scan", "quality", "sbom"} == {*(step.name for step in STEPS), *layers}
     for stage, held in made.items():
         assert set(held) == {"odd", "sample", "version", *({"nothing extracted"} if stage == "resolve" else ())}

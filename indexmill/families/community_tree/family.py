@@ -46,4 +46,9 @@ FAMILY = ReaderFamily(
     tables={"units": "unit_id", "relations": "relation_id", "communities": "community_id"},
     provides={"hierarchy": "indexmill.families.community_tree.hierarchy:Hierarchy"},
     forms={"graphrag": "indexmill.families.community_tree.graphrag"},
+    written={"reports": "communities"},
+    vectors={
+        "described": "indexmill.families.community_tree.vectors:described",
+        "communities": "indexmill.families.community_tree.vectors:communities",
+    },
 )

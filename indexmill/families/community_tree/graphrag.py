@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import EntityGraph, check_extraction, paired, pieces
+from indexmill.export.tables import TableOf, lists, spans
 from indexmill.families.community_tree.hierarchy import Hierarchy, check_communities
 from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["SCHEMAS", "TableOf", "check", "tables"]
+__all__ = ["SCHEMAS", "check", "tables"]
 
 _KINDS = {
     "": pa.string(),
@@ -70,17 +70,6 @@ SCHEMAS: dict[str, pa.Schema] = {
 PERIOD = ""
 """GraphRAG's day of ingestion and creation date of a document, which snapshots do not store."""
 
-_MOST = 1 << 20  # list items per piece, unless one row has more
-
-
-@dataclass(frozen=True)
-class TableOf:
-    """One table: its name, its schema, and an iterator over its rows in pieces, which can be read once."""
-
-    name: str
-    schema: pa.Schema
-    pieces: Iterator[pa.Table]
-
 
 def check(manifest: Manifest, where: object) -> None:
     """Raise FamilyNotFound if a snapshot lacks the extraction or the communities."""
@@ -123,7 +112,7 @@ def _documents(artifacts: Artifacts) -> Iterator[pa.Table]:
             human_readable_id=_numbers(first, len(ids)),
             title=pc.if_else(pc.equal(titles, ""), ids, titles),
             text=table["text"],
-            text_unit_ids=_lists(passages["passage_id"].combine_chunks(), held, 0, len(ids)),
+            text_unit_ids=lists(passages["passage_id"].combine_chunks(), held, 0, len(ids)),
             creation_date=_repeated(PERIOD, len(ids)),
             raw_data=table["metadata"],
         )
@@ -139,7 +128,7 @@ def _text_units(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
             text=table["text"],
             n_tokens=table["tokens"],
             document_id=table["document_id"],
-            entity_ids=_lists(graph.entity_ids, graph.passage_entities, first, last),
+            entity_ids=lists(graph.entity_ids, graph.passage_entities, first, last),
             relationship_ids=_relation_lists(graph, graph.passage_relations, first, last),
             covariate_ids=pa.ListArray.from_arrays(
                 pa.array(np.zeros(len(table) + 1, np.int32)), pa.array([], pa.string())
@@ -159,7 +148,7 @@ def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
                 title=graph.titles.slice(first, last - first),
                 type=part["type"],
                 description=part["description"],
-                text_unit_ids=_lists(graph.passage_ids, links, first, last),
+                text_unit_ids=lists(graph.passage_ids, links, first, last),
                 frequency=links.degrees(np.arange(first, last)),
                 degree=graph.degrees[first:last],
             )
@@ -181,7 +170,7 @@ def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Tabl
                 description=part["description"],
                 weight=part["relations"],
                 combined_degree=graph.degrees[source] + graph.degrees[target],
-                text_unit_ids=_lists(graph.passage_ids, links, first, last),
+                text_unit_ids=lists(graph.passage_ids, links, first, last),
             )
 
 
@@ -201,9 +190,9 @@ def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]
                 id=hierarchy.ids.slice(begin + first, last - first),
                 **_place(hierarchy, numbers),
                 title=pc.binary_join_element_wise("Community", pa.array(numbers).cast(pa.string()), " "),
-                entity_ids=_lists(graph.entity_ids, entities, first, last),
+                entity_ids=lists(graph.entity_ids, entities, first, last),
                 relationship_ids=_relation_lists(graph, relations, first, last),
-                text_unit_ids=_lists(graph.passage_ids, units, first, last),
+                text_unit_ids=lists(graph.passage_ids, units, first, last),
             )
 
 
@@ -273,21 +262,11 @@ def _members(of: Rows, members: Integers, begin: int, end: int, width: int) -> t
 
 
 def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
-    """Split a range of rows into pieces of at most ``_MOST`` list items (or one row)."""
-    total = np.zeros(last - first + 1, np.int64)
+    """Split a range of rows into pieces of bounded lists."""
+    lengths = np.zeros(last - first, np.int64)
     for one in links:
-        total += one.indptr[first : last + 1] - one.indptr[first]
-    at = 0
-    while at < last - first:
-        end = int(np.searchsorted(total, total[at] + _MOST, side="right")) - 1
-        end = min(max(end, at + 1), last - first)
-        yield first + at, first + end
-        at = end
-
-
-def _lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
-    """The linked values of some rows."""
-    return _listed(lambda items: values.take(pa.array(items)), links, first, last)
+        lengths += np.diff(one.indptr[first : last + 1])
+    return spans(first, lengths)
 
 
 def _relation_lists(graph: EntityGraph, links: Sparse, first: int, last: int) -> pa.ListArray:

@@ -36,4 +36,6 @@ FAMILY = ReaderFamily(
     ),
     tables={"attributes": "attribute_id", "elements": "element_id"},
     graphs={"heterograph": "indexmill.families.heterograph.graphml:heterograph"},
+    written={"attributes": "attributes", "elements": "elements"},
+    vectors={name: f"indexmill.families.heterograph.vectors:{name}" for name in ("units", "attributes", "elements")},
 )

@@ -8,6 +8,7 @@ entities, and elements again for their overviews.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise, repeat
 from typing import TYPE_CHECKING
 
@@ -274,6 +275,10 @@ class HeterographNodes:
                 explanation=explanation,
             )
             found.append(hit)
+        texts = [at for at, hit in enumerate(found) if hit.kind == SHOWN["T"]]
+        passages_of_texts = self._passages.hits(self._rows[rows[texts]], scores[texts])
+        for at, one in zip(texts, passages_of_texts, strict=True):
+            found[at] = replace(found[at], source=one.source, span=one.span, metadata=one.metadata, section=one.section)
         return found
 
     def _passages_behind(self, rows: Rows) -> list[Rows]:

@@ -32,4 +32,6 @@ FAMILY = ReaderFamily(
         it and its first words.""",
     ),
     tables={"summaries": "node_id"},
+    written={"llm": "summaries"},
+    vectors={"summaries": "indexmill.families.lsh_tree.vectors:summaries"},
 )

@@ -5,9 +5,9 @@ kind (`documents`, `entities`) holds the vectors on the grid of indexmill.retrie
 that those links are chosen from, with slack (CANDIDATES).
 
 Every number is a function of the set of vectors. Products on the grid are exact integers, and moments are sums of
-integers, exp(cos) - 1 in steps of 1 / 1024, so that adding a row and taking it out again leaves nothing behind. That is
-how a refresh compares only what is new, and what is gone, with all: the rows of an earlier part are found by key, get
-and lose those contributions, and end in the bits that a rebuild would have made.
+integers, exp(cos) - 1 in steps of 1 / 1024 by a table, so that adding a row and taking it out again leaves nothing
+behind. That is how a refresh compares only what is new, and what is gone, with all: the rows of an earlier part are
+found by key, get and lose those contributions, and end in the bits that a rebuild would have made.
 
 A level is a multiple of 1 / 64 in cosine: the last one not above the threshold, or the least that `room` candidates
 reach, where more do. Only a row whose level falls is compared with all again, and 1 / 64 makes that rare.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ __all__ = [
     "LinkSettings",
     "chosen_links",
     "drive",
+    "exponentials",
     "find_candidates",
     "row_keys",
 ]
@@ -66,6 +68,8 @@ _STEP = int(UNIT) // LEVELS
 _LOWEST, _HIGHEST = -LEVELS - 2, LEVELS + 2  # a vector on the grid may be a little longer than one
 _STRIP = 512  # rows compared at once
 _TILE = 8192  # columns whose exponentials are held at once
+_MOST = 1 << 24  # above every product on the grid
+_GRAIN_BITS = 8  # products that differ in these bits alone, by 2e-5 in cosine, have the same exponential
 
 
 CANDIDATES = PackSchema(
@@ -79,7 +83,7 @@ CANDIDATES = PackSchema(
         "below": Array("int32", ("rows",), "how many products reach the level below"),
         "sums": Array("int64", ("rows",), "the sum of exp(cos) - 1, in steps of 1 / STEPS"),
         "squares": Array("int64", ("rows",), "the sum of squares of these steps"),
-        "thresholds": Array("float64", ("rows",), "what exp(cos) has to exceed"),
+        "thresholds": Array("float64", ("rows",), "the whole product that a row's links exceed"),
     },
 )
 
@@ -292,11 +296,24 @@ def _strips(vectors: Floats, rows: Rows) -> Iterator[tuple[Rows, Floats]]:
 
 def _exponentials(strip: Floats) -> Iterator[tuple[NDArray[np.float64], slice]]:
     """exp(cos) - 1 in steps, as whole numbers, a few columns at a time; that of a row with itself is 0."""
+    table = exponentials()
     for first in range(0, strip.shape[1], _TILE):
-        tile = np.ascontiguousarray(strip[:, first : first + _TILE]) / np.float32(UNIT)
-        np.expm1(tile, out=tile)
-        tile *= np.float32(STEPS)
-        yield np.rint(tile, out=tile).astype(np.float64), slice(first, first + tile.shape[1])
+        places = strip[:, first : first + _TILE].astype(np.int32)
+        places >>= _GRAIN_BITS
+        places += len(table) // 2
+        yield table.take(places), slice(first, first + places.shape[1])
+
+
+@lru_cache(maxsize=1)
+def exponentials() -> NDArray[np.float64]:
+    """exp(cos) - 1 in steps, as whole numbers, for each grain of products, the one that begins at 0 in the middle.
+
+    A table, since numpy's exponentials differ in the last bit between processors. Here that would show only in a value
+    within 1e-9 of a half, and none is.
+    """
+    grains = np.arange(-(_MOST >> _GRAIN_BITS), _MOST >> _GRAIN_BITS)
+    middles = grains * (1 << _GRAIN_BITS) + ((1 << _GRAIN_BITS) - 1) / 2
+    return np.asarray(np.rint(np.expm1(middles / UNIT) * STEPS))
 
 
 def _thresholds(sums: Rows, squares: Rows, n: int, threshold: float) -> NDArray[np.float64]:
@@ -308,8 +325,8 @@ def _thresholds(sums: Rows, squares: Rows, n: int, threshold: float) -> NDArray[
 
 
 def _product_at(value: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The product at which exp(cos) - 1 has the given value."""
-    return np.asarray(np.log1p(np.maximum(value, -0.9)) * UNIT)
+    """The last whole product at which exp(cos) - 1 does not exceed the given value."""
+    return np.floor(np.log1p(np.maximum(value, -0.9)) * UNIT)
 
 
 def _listed(
@@ -509,7 +526,7 @@ def _known(part: Part[LinkSettings], dimension: int) -> Candidates | None:
 
 STAGE = Stage(
     "zoom_links",
-    version=1,
+    version=2,
     compute=_compute,
     settings=LinkSettings,
     libraries=("numpy",),

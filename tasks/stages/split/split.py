@@ -32,6 +32,7 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
+from tasks.stages.split.sections import outline, sections
 from tasks.text.markup import Visible, link_words, markup_of, visible
 from tasks.text.sentences import Segment, segments, trimmed
 
@@ -87,6 +88,7 @@ class _Document:
     """A document being split. Offsets refer to `text`, the part that a reader sees."""
 
     identity: str
+    title: str
     original: str
     prefix: str  # the title as it is embedded
     visible: Visible | None  # None: all of the original is read
@@ -170,6 +172,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
     found = [
         _Document(
             identity,
+            title,
             text,
             title_prefix(title) if settings.title_in_passage else "",
             visible(text, markup_of(settings.markup, identity, source, text)),
@@ -190,7 +193,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         weighed = _weighed(starts[titled:], len(text))
         capacity = limits[row] - fixed
         if one.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
-            one = found[row] = dataclasses.replace(one, headings=_headings(one, rows["title"][row], starts[titled:]))
+            one = found[row] = dataclasses.replace(one, headings=_headings(one, starts[titled:]))
             capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if one.headings else capacity
         groups = list(_packed(pieces, weighed, text, capacity, settings))
         whole = len(groups) == 1 and (pieces[0].start, pieces[-1].end) == (0, len(text))
@@ -200,19 +203,14 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
     return Split(passages, sentences, _plain(cuts, found))
 
 
-def _headings(document: _Document, title: str, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
+def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
     """The headings of a document; none for plain text. starts: the offsets of its tokens."""
     found: list[_Above] = []
-    path: list[tuple[int, int]] = []  # level and number of the headings above what comes next
-    title = " ".join(title.split()).casefold() if document.prefix else ""
-    for start, end, level in document.visible.headings if document.visible else ():
-        while path and path[-1][0] >= level:
-            path.pop()
-        text = " ".join(document.text[start:end].split())
+    seen = document.visible
+    title = " ".join(document.title.split()).casefold() if document.prefix else ""
+    for (start, end, _), (text, above) in zip(seen.headings, outline(seen), strict=True) if seen else ():
         count = int(np.searchsorted(starts, end) - np.searchsorted(starts, start))
         is_title = bool(title) and text.casefold() == title
-        above = path[-1][1] if path else -1
-        path.append((level, len(found)))
         found.append(_Above(start, above, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
     return tuple(found)
 
@@ -340,20 +338,22 @@ def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
 
 
 def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document]) -> tuple[pa.Table, pa.Table]:
-    passages: list[tuple[str, str, int, int, int, str, int]] = []  # the columns of PASSAGES
+    passages: list[tuple[str, str, int, int, int, str, int, str]] = []  # the columns of PASSAGES
     of_passage: list[int] = []
     ordinals: list[int] = []
     bounds: list[tuple[int, int]] = []
-    for row, of_document in groupby(zip(cuts, counts, strict=True), key=lambda pair: pair[0].row):
-        document, repeats = documents[row], Counter[str]()
+    for row, pairs in groupby(zip(cuts, counts, strict=True), key=lambda pair: pair[0].row):
+        document, repeats, of_document = documents[row], Counter[str](), list(pairs)
         seen = document.visible
-        for ordinal, (cut, count) in enumerate(of_document):
+        begins = [cut.start for cut, _ in of_document]
+        within = [""] * len(begins) if seen is None else sections(seen, document.title, begins)
+        for ordinal, ((cut, count), section) in enumerate(zip(of_document, within, strict=True)):
             of_passage.extend([len(passages)] * len(cut.segments))
             ordinals.extend(range(len(cut.segments)))
             start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
             text = document.original[start:end]
             passage_id = content_id("passage", document.identity, text, str(repeats[text]))
-            passages.append((passage_id, document.identity, ordinal, start, end, text, count))
+            passages.append((passage_id, document.identity, ordinal, start, end, text, count, section))
             repeats[text] += 1
             spans = [(segment.start, segment.end) for segment in cut.segments]
             spans = spans if seen is None else seen.originals(spans)
@@ -441,7 +441,7 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
 
 STAGE = Stage(
     "split",
-    version=2,
+    version=3,
     compute=_compute,
     settings=SplitStageSettings,
     libraries=("markdown-it-py", "sentencex", "tokenizers"),

@@ -25,7 +25,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_query_prints_the_passages_with_rank_score_title_and_document(run: Run, store: Path) -> None:
     assert run("query", "Ada Venn paid for the bridge.", "-k", 2) == 0
     first, text, *_ = run.out.splitlines()
-    assert first == " 1. 1.1712  Marrow Bridge  [bridge]"  # 1 of all methods, and a quarter of its next passage's
+    # The score is 1 of all methods, and a quarter of its next passage's.
+    assert first == " 1. 1.1712  Marrow Bridge § Money > Gifts  [bridge]"
     assert text == "    Ada Venn paid for the bridge."
     assert " 2. " in run.out
     assert " 3. " not in run.out
@@ -45,6 +46,7 @@ def test_query_as_json_is_one_object(run: Run, store: Path) -> None:
         "version": 1,
         "source": None,
         "url": None,
+        "section": [],
         "span": [0, 26],
         "metadata": {},
     }

@@ -205,7 +205,7 @@ def test_every_reference_leads_somewhere(seed: int) -> None:
 def test_the_lists_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     knowledge = random_knowledge(3)
     whole = exported(knowledge)
-    monkeypatch.setattr(graphrag, "_MOST", 2)
+    monkeypatch.setattr("indexmill.export.tables._MOST", 2)
     assert exported(knowledge) == whole
     with quick_folder() as folder:
         publish_knowledge(folder / "store", knowledge)

@@ -50,6 +50,7 @@ async def use(client: Client) -> None:
     assert 0 < len(found.hits) <= 2
     filtered = await call("search", question="bridge", method="bm25", where={"document_id": "bridge"})
     assert {hit["document_ids"][0] for hit in filtered["hits"]} == {"bridge"}
+    assert ["Money", "Gifts"] in [hit["section"] for hit in filtered["hits"]]
     hit = found.hits[0]
     document = FoundDocument.model_validate(await call("read_document", document_id=hit.document_ids[0]))
     assert hit.span is not None

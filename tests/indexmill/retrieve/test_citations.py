@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import indexmill
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.store import tables
+from indexmill.store.manifest import Artifact
+from indexmill.store.tables import read_table
+from schemas.tables import PASSAGES
 from tests.indexmill import small_snapshot
 from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import Text, writer_of
@@ -20,7 +25,11 @@ PAGE = "https://example.org/bridge"
 WORLD = {
     "p0": (
         Text(
-            "bridge", "Bridge", "Ünder the bridge flows the Ilse.\n\nAda Venn paid for it.", {"url": PAGE, "year": 1888}
+            "bridge",
+            "Bridge",
+            "Ünder the bridge flows the Ilse.\n\nAda Venn paid for it.",
+            {"url": PAGE, "year": 1888},
+            sections=("", "Money > means\nGifts\x1b[2J"),
         ),
         Text("plain", "Plain", "A plain text about lamps.", source="notes/lamps.txt"),
     ),
@@ -59,6 +68,37 @@ def test_a_passage_is_found_in_its_document_again(root: Path) -> None:
     assert ada.span == (34, 55)
     shown = json.loads(json.dumps(ada.to_dict()))
     assert (shown["url"], shown["span"], shown["metadata"]) == (PAGE, [34, 55], {"url": PAGE, "year": 1888})
+    assert ada.section == ("Money > means", "Gifts\x1b[2J")
+    assert shown["section"] == ["Money > means", "Gifts\x1b[2J"]
+    assert all(hit.section == () for hit in hits if hit is not ada)
+
+
+def test_a_snapshot_without_sections_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was written before passages had sections."""
+    older = pa.schema([field for field in PASSAGES if field.name != "section"])
+    monkeypatch.setattr(small_snapshot, "PASSAGES", older)
+    writer = writer_of(tmp_path / "store", WORLD)
+    writer.bm25()
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        assert "section" not in snapshot.table("passages").column_names
+        hits = snapshot.retrieve("bridge Ada Venn lamps towers valley", method="bm25", k=9)
+        assert {hit.document_ids[0] for hit in hits} == {"bridge", "plain", "page", "bare"}
+        assert all(hit.section == () and hit.span is not None for hit in hits)
+        assert hits[0].to_dict()["section"] == []
+
+
+def test_places_are_read_of_the_shards_of_hits_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, list[str] | None]] = []
+
+    def reading(path: Path, artifact: Artifact, columns: list[str] | None = None) -> pa.Table:
+        read.append((artifact.name, columns))
+        return read_table(path, artifact, columns)
+
+    monkeypatch.setattr(tables, "read_table", reading)
+    with indexmill.open(root) as snapshot:
+        assert snapshot.retrieve("Ada Venn", method="bm25", k=1)[0].section
+    assert [name for name, columns in read if columns is not None and "section" in columns] == ["passages/p0"]
 
 
 def test_commands_show_the_place(root: Path, run: Run) -> None:
@@ -66,6 +106,10 @@ def test_commands_show_the_place(root: Path, run: Run) -> None:
     assert f"    {PAGE}" in run.out.splitlines()
     assert run("answer", "who paid for the bridge", "--store", root, "--method", "bm25") == 0
     assert f"    {PAGE}" in run.out.splitlines()
+    assert run("query", "who paid", "--store", root, "--method", "bm25", "-k", "1") == 0
+    assert "  Bridge § Money > means > Gifts\ufffd[2J  [bridge]" in run.out.splitlines()[0]
+    assert run("answer", "who paid", "--store", root, "--method", "bm25", "-k", "1") == 0
+    assert " 1. Bridge § Money > means > Gifts\ufffd[2J  [bridge]" in run.out.splitlines()
     assert run("query", "lamps", "--store", root, "--method", "bm25") == 0
     assert "    notes/lamps.txt" in run.out.splitlines()
     assert run("query", "valley", "--store", root, "--method", "bm25") == 0
@@ -88,5 +132,5 @@ def test_metadata_that_are_no_object_are_damage(tmp_path: Path, metadata: str, m
 
 def test_a_hit_of_no_single_document_has_no_place() -> None:
     hit = Hit("summary", "s", 1.0, "text", "", ("a", "b"))
-    assert (hit.url, hit.source, hit.span, hit.metadata) == (None, None, None, {})
+    assert (hit.url, hit.source, hit.span, hit.metadata, hit.section) == (None, None, None, {}, ())
     assert hash(hit) == hash(Hit("summary", "s", 1.0, "text", "", ("a", "b")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -189,12 +190,16 @@ def test_vectors_made_elsewhere_are_enough(snapshot: Snapshot, method: str) -> N
 
 
 @pytest.mark.parametrize("absent", ["bm25", "community_tree", "heterograph", "lsh_tree", "tri_graph", "zoom_graph"])
-def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(absent: str, tmp_path: Path) -> None:
-    with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as snapshot:
-        assert set(snapshot.methods) == set(METHODS) - {absent}
+def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(
+    snapshot: Snapshot, absent: str, tmp_path: Path
+) -> None:
+    shutil.copytree(snapshot.path, tmp_path / "store")  # the next version is made of the same parts
+    with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as without:
+        assert without.version == 2
+        assert set(without.methods) == set(METHODS) - {absent}
         with pytest.raises(FamilyNotFound, match=f"does not hold '{absent}'; it has fused"):
-            snapshot.retrieve("Who?", method=absent)
-        hits = snapshot.retrieve(questions(snapshot)[-1], k=5)
+            without.retrieve("Who?", method=absent)
+        hits = without.retrieve(questions(without)[-1], k=5)
         assert len(hits) == 5
         assert hits[0].explanation is not None
         assert absent not in {one["name"] for one in hits[0].explanation["methods"]}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +284,14 @@ def test_helpers_keep_to_rights(snapshot: Snapshot) -> None:
         found = helped.retrieve_batch(QUESTIONS, "heterograph", **given)
         assert found == snapshot.retrieve_batch(QUESTIONS, "heterograph", **given)
         assert leaks(said(found), readable(FEW)) == set()
+
+
+def test_threads_that_ask_at_once_for_several_readers_get_what_each_may_read(snapshot: Snapshot) -> None:
+    readers: list[Any] = [None, FEW, [group(0)], UNRESTRICTED] * 12
+    expected = [snapshot.retrieve(QUESTIONS[0], "bm25", EVERY, principals=one) for one in readers[:4]] * 12
+    with ThreadPoolExecutor(16) as pool:
+        ask = partial(snapshot.retrieve, QUESTIONS[0], "bm25", EVERY)
+        assert list(pool.map(lambda one: ask(principals=one), readers)) == expected
 
 
 def test_an_exported_folder_keeps_to_rights(snapshot: Snapshot, store: Path, tmp_path: Path) -> None:

@@ -42,6 +42,14 @@ def test_a_blob_is_whole_or_absent(tmp_path: Path) -> None:
     assert not any((tmp_path / "tmp").iterdir())
 
 
+def test_bytes_of_another_digest_leave_what_is_there(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path)
+    path = filled(cache, b"data")
+    with pytest.raises(CorruptBlob, match="found 4 of"):
+        cache.add(digest_of(b"data"), 4, lambda descriptor: os.write(descriptor, b"dada") and None)
+    assert cache.find(digest_of(b"data"), 4, again=True) == path
+
+
 def test_a_damaged_file_is_not_found(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path)
     path = filled(cache, b"data")

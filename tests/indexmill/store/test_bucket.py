@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.errors import ConfigurationError, CorruptBlob, NotFound, StoreError, StoreNotWritable
+from indexmill.errors import ConfigurationError, CorruptBlob, NotFound, SnapshotNotFound, StoreError, StoreNotWritable
 from indexmill.store import bucket as module
 from indexmill.store.bucket import Bucket
+from storage.stores import init_store, open_store
 from tests.paths import ROOT
 from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
 
@@ -133,6 +134,27 @@ assert bucket.read("by-child") == b"x"
 def test_a_child_forked_after_the_first_request_is_refused_and_does_no_harm(service: str) -> None:
     command = [sys.executable, "-c", CHILD, bucket_of(service)]
     subprocess.run(command, check=True, timeout=120, cwd=ROOT)
+
+
+OTHER = """
+import sys
+from indexmill.errors import SnapshotNotFound
+from storage.stores import open_store
+try:
+    open_store(sys.argv[1])
+except SnapshotNotFound:
+    sys.exit(7)
+"""
+
+
+def test_a_store_in_memory_is_seen_by_this_process_alone(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
+    url = init_store(f"memory://{quick.name}").url
+    assert open_store(url).list("") == ["store.json"]
+    with pytest.raises(SnapshotNotFound, match=f"there is no index in {url}/below"):
+        open_store(f"{url}/below")
+    other = subprocess.run([sys.executable, "-c", OTHER, url], check=False, timeout=120, cwd=ROOT)
+    assert other.returncode == 7
 
 
 def test_plain_http_is_for_this_machine_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

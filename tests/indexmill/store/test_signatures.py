@@ -27,6 +27,19 @@ def check(policy: Trust, *envelopes: bytes, manifest: str = MANIFEST) -> list[st
     return policy.check(manifest, envelopes, "here", NOW)
 
 
+def test_what_counts_is_told_with_its_signers() -> None:
+    later = Statement(MANIFEST, 8, "2026-02-02T02:00:00Z", {"run": "r"})
+    envelopes = [
+        signed(SAID, ADA),
+        signed(later, BOB),
+        signed(SAID, EVE),
+        signed(Statement(OTHER, 7, SAID.signed), ADA),
+    ]
+    told = trust(ADA, BOB, least_version=7).statements(MANIFEST, envelopes, NOW)
+    assert told == [(SAID, ["signer 0"]), (later, ["signer 1"])]
+    assert trust(ADA, BOB, least_version=8).statements(MANIFEST, envelopes, NOW) == [(later, ["signer 1"])]
+
+
 def changed(envelope: bytes, **fields: Any) -> bytes:
     return json.dumps(json.loads(envelope) | fields).encode()
 

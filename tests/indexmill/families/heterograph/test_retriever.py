@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,12 @@ from tests.tasks.families.heterograph.graphs import unit
 
 TEXTS = {
     "p0": (
-        Text("bridge", "Marrow Bridge", "The Marrow Bridge crosses the Ilse.\n\nAda Venn paid for the bridge."),
+        Text(
+            "bridge",
+            "Marrow Bridge",
+            "The Marrow Bridge crosses the Ilse.\n\nAda Venn paid for the bridge.",
+            sections=("", "Money\nGifts"),
+        ),
         Text("venn", "Ada Venn", "Ada Venn was a clockmaker. She was born in Tallow."),
     ),
     "p1": (
@@ -180,6 +186,18 @@ def test_each_kind_tells_what_it_is_and_where_it_comes_from(apart: Path) -> None
             assert reason(hit)["passages"] == [passage[one] for one in passages]
         assert reason(hits["A town where people are born."])["stand_in"] is True
         assert "stand_in" not in reason(hits["Rich people built."])
+
+
+def test_a_text_is_cited_as_its_passage_is(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        passages = {hit.id: hit for hit in snapshot.retrieve("Ada Venn, the bridge, the Ilse", "dense", k=EVERY)}
+        found = of_kind(ask(snapshot, "Ada Venn, the bridge, the Ilse", EVERY), "text")
+        assert len(found) == len(passages)
+        for hit in found:
+            told = {"kind": "text", "score": hit.score, "explanation": hit.explanation}
+            assert hit == replace(passages[hit.id], **told)
+            assert hit.span is not None
+        assert ("Money", "Gifts") in {hit.section for hit in found}
 
 
 def test_the_score_is_what_was_passed_on_and_what_an_entry_returns_to(store: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,14 @@ from hypothesis import strategies as st
 
 from indexmill.retrieve.grid import UNIT, on_grid
 from tasks.families.zoom_graph import links as zoom_links
-from tasks.families.zoom_graph.links import Candidates, LinkSettings, chosen_links, find_candidates
+from tasks.families.zoom_graph.links import (
+    STEPS,
+    Candidates,
+    LinkSettings,
+    chosen_links,
+    exponentials,
+    find_candidates,
+)
 
 
 def vectors(rows: int, seed: int, dimension: int = 24) -> np.ndarray:
@@ -47,6 +56,13 @@ def oracle(
             pairs |= {(row, int(one)) for one in best} | {(int(one), row) for one in best}
         chosen.append(pairs)
     return chosen[0], chosen[1]
+
+
+def test_no_exponential_is_so_near_a_half_that_processors_could_round_it_apart() -> None:
+    grains = np.arange(-(1 << 16), 1 << 16)
+    exact = [math.expm1((grain * 256 + 127.5) / UNIT) * STEPS for grain in grains.tolist()]
+    assert min(abs(value - math.floor(value) - 0.5) for value in exact) > 1e-7
+    assert exponentials().tolist() == [round(value) for value in exact]
 
 
 @settings(max_examples=30)

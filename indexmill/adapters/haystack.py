@@ -1,0 +1,154 @@
+"""An index as a component of Haystack; needs ``indexmill[haystack]``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import indexmill
+from indexmill.adapters.retrieval import Index, Retrieval, check_arguments
+from indexmill.errors import BadInput
+from indexmill.extras import not_installed
+from indexmill.follower import Follower
+from indexmill.forks import Lock
+from indexmill.retrieve.filters import Condition, Filter
+from indexmill.snapshot import Snapshot
+
+try:
+    from haystack import Document, component, default_from_dict, default_to_dict
+    from haystack.core.errors import SerializationError
+except ImportError as error:
+    raise not_installed("indexmill.adapters.haystack", "haystack", error) from error
+
+__all__ = ["IndexmillRetriever"]
+
+_OPERATORS = {"==": "=", "in": "=", "!=": "!=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
+"""Haystack's comparisons, as ``where`` writes them."""
+
+
+@component
+class IndexmillRetriever:
+    """Retrieves documents from an index, with the inputs of Haystack's own text retrievers.
+
+    index: the folder or URL of a store: it is opened by ``warm_up`` or the first question, and ``close`` closes it. Or
+    what ``indexmill.open`` or ``indexmill.follow`` returned: the caller closes it, and the pipeline cannot be saved.
+    options: those of ``Snapshot.retrieve``, such as ``{"method": "bm25"}``. opening: for a path, the other arguments of
+    ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A document has the
+    hit's id and score, and metadata as ``indexmill.adapters.retrieval.Evidence`` describes them.
+    Raises BadInput for an option that does not exist, or ``opening`` or ``follow`` beside an opened index.
+    """
+
+    def __init__(
+        self,
+        index: str | os.PathLike[str] | Index,
+        top_k: int = 5,
+        options: dict[str, Any] | None = None,
+        opening: dict[str, Any] | None = None,
+        follow: bool = False,
+    ) -> None:
+        self._place = os.fspath(index) if isinstance(index, str | os.PathLike) else None
+        self._index = None if isinstance(index, str | os.PathLike) else index
+        self._top_k, self._options, self._opening, self._follow = top_k, options or {}, opening or {}, follow
+        self._opened: Snapshot | Follower | None = None
+        self._lock = Lock()
+        check_arguments(Snapshot.retrieve, self._options, "self", "question")
+        check_arguments(self._open, self._opening, "path")
+        if self._index is not None:
+            if opening or follow:
+                raise BadInput("opening and follow are for the path of a store; this index is open already")
+            Retrieval(self._index, self._options)
+
+    @property
+    def _open(self) -> Callable[..., Snapshot | Follower]:
+        return indexmill.follow if self._follow else indexmill.open
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> dict[str, list[Document]]:
+        """The documents for a question, best first.
+
+        filters: Haystack's, as far as ``where`` can say the same: comparisons, joined by AND; they and ``where`` both
+        have to hold. top_k, options: for this question alone. Raises as ``Snapshot.retrieve`` does, and BadInput for
+        other filters.
+        """
+        changes = {**(options or {}), **({} if top_k is None else {"k": top_k})}
+        if filters:
+            where = changes.get("where", self._options.get("where"))
+            changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
+        retrieval = Retrieval(self._opened_index(), {"k": self._top_k, **self._options})
+        found = retrieval.ask(query, **changes)
+        documents = [Document(id=one.id, content=one.text, meta=one.metadata, score=one.score) for one in found]
+        return {"documents": documents}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> dict[str, list[Document]]:
+        """The same in another thread, so that the event loop goes on."""
+        return await asyncio.to_thread(self.run, query, filters, top_k, options)
+
+    def warm_up(self) -> None:
+        """Open the index, unless it is open."""
+        self._opened_index()
+
+    async def warm_up_async(self) -> None:
+        """The same in another thread."""
+        await asyncio.to_thread(self.warm_up)
+
+    def close(self) -> None:
+        """Close the index if the component opened it; a later question opens it again."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                self._index = None
+                opened.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The component as JSON-ready data; raises SerializationError for an opened index, and for live objects."""
+        if self._place is None:
+            raise SerializationError("an opened index cannot be saved: give IndexmillRetriever the path of its store")
+        settings = {"top_k": self._top_k, "options": self._options, "opening": self._opening, "follow": self._follow}
+        try:
+            return default_to_dict(self, index=self._place, **json.loads(json.dumps(settings)))
+        except (TypeError, ValueError) as error:
+            raise SerializationError(f"IndexmillRetriever cannot be saved with these options: {error}") from error
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> IndexmillRetriever:
+        """The component of ``to_dict``."""
+        return default_from_dict(cls, data)
+
+    def _opened_index(self) -> Index:
+        with self._lock:
+            if self._index is None:
+                self._index = self._opened = self._open(self._place, **self._opening)
+            return self._index
+
+
+def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:
+    """The conditions of a filter of Haystack."""
+    match filters:
+        case {"operator": "AND", "conditions": list(joined)}:
+            for one in joined:
+                yield from _conditions(one)
+        case {"field": str(field), "operator": str(sign), "value": value} if sign in _OPERATORS and isinstance(
+            value, list
+        ) == sign.endswith("in"):
+            yield from Filter.of({field.removeprefix("meta."): {_OPERATORS[sign]: value}}).conditions
+        case _:
+            raise BadInput(
+                f"filters: {filters!r:.200} has no like in `where`; expected comparisons of a field with a value "
+                "(in and not in: with a list), joined by AND"
+            )

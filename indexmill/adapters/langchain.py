@@ -1,0 +1,66 @@
+"""An index as a retriever of LangChain; needs ``indexmill[langchain]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, SkipValidation, model_validator
+
+from indexmill.adapters.retrieval import Evidence, Index, Retrieval
+from indexmill.extras import not_installed
+
+try:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+except ImportError as error:
+    raise not_installed("indexmill.adapters.langchain", "langchain_core", error) from error
+
+__all__ = ["IndexmillRetriever"]
+
+
+class IndexmillRetriever(BaseRetriever):
+    """Retrieves documents from an opened index: ``IndexmillRetriever(index=snapshot, k=3, method="bm25")``.
+
+    index: what ``indexmill.open`` or ``indexmill.follow`` returns; the caller closes it. k: how many documents. Other
+    arguments are options of ``Snapshot.retrieve``; those of ``invoke`` count for one question:
+    ``retriever.invoke(question, where={"year": 2024})``. A document has the hit's id, and its metadata as
+    ``indexmill.adapters.retrieval.Evidence`` describes them. Raises BadInput as ``Retrieval`` does.
+    """
+
+    index: SkipValidation[Index] = Field(repr=False)
+    k: int = 5
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of ``Snapshot.retrieve``; arguments that are no fields are found here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, given: object) -> object:
+        if not isinstance(given, Mapping):  # a retriever already
+            return given
+        fields = {name: value for name, value in given.items() if name in cls.model_fields}
+        others = {name: value for name, value in given.items() if name not in cls.model_fields}
+        return {**fields, "options": {**fields.get("options", {}), **others}}
+
+    @model_validator(mode="after")
+    def _check(self) -> IndexmillRetriever:
+        self._retrieval()
+        return self
+
+    def _retrieval(self) -> Retrieval:
+        return Retrieval(self.index, {"k": self.k, **self.options})
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **changes: Any
+    ) -> list[Document]:
+        return _documents(self._retrieval().ask(query, **changes))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **changes: Any
+    ) -> list[Document]:
+        return _documents(await self._retrieval().ask_async(query, **changes))
+
+
+def _documents(found: list[Evidence]) -> list[Document]:
+    return [Document(id=one.id, page_content=one.text, metadata=one.metadata) for one in found]

@@ -1,0 +1,199 @@
+"""The data card of a snapshot: ``README.md`` of every export, so that whoever gets the folder knows what it is.
+
+Everything that it says is in the manifest or in an artifact; neither clock, host nor path is. So the same snapshot has
+the same card. Names, settings and titles are data: they stand in code spans that nothing in them can end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from indexmill.export.opening import opening
+from indexmill.retrieve.registry import METHODS
+from indexmill.store.manifest import Manifest
+from indexmill.store.sbom import SBOM
+from indexmill.text.counted import counted
+from indexmill.text.markdown import code, json_block, table_of
+
+__all__ = ["card"]
+
+_NAMES = {"llm": "summaries"}  # what the manifest calls otherwise
+_WRITTEN = {
+    "recogniser": "mentions",
+    "extractor": "units, unit_entities, extracted, relations",
+    "describer": "described, related",
+}
+"""The tables that a model writes, by its name in the manifest; families add theirs."""
+
+_NO_MODEL = "extractive"
+"""The back-end that writes texts from sentences of others."""
+
+_WHAT = "This folder comes from a snapshot of a retrieval index that indexmill built."
+_SOURCE = (
+    "The SHA-256 of its manifest identifies the snapshot. All that this card says is in the manifest or in a file of "
+    "the snapshot, but for the number of the version, which is the store's."
+)
+_NOT_RECORDED = (
+    "Rows of the corpus that the build refused are not in the snapshot, and its manifest does not count them. It "
+    "records neither the languages nor the licences of the documents: ask who published it."
+)
+
+_FOLDER = {
+    "snapshot": "It is the whole snapshot, as a plain folder: tables as Parquet, arrays, and the manifest.",
+    "graphrag": "It is a part of the snapshot, as the tables of GraphRAG 3.",
+    "graphml": "It is a part of the snapshot, as graphs in GraphML.",
+    "vectors": "It is a part of the snapshot: its texts with their vectors, as Parquet for vector databases.",
+}
+
+
+def card(
+    manifest: Manifest,
+    digest: str,
+    *,
+    form: str,
+    version: int | None = None,
+    files: Iterable[tuple[str, str]] = (),
+    sbom: Mapping[str, Any] | None = None,
+) -> str:
+    """The card of an export as Markdown.
+
+    digest: the SHA-256 of the manifest. form: of the export. version: under which the manifest was first published.
+    files: of the export, each with what it holds. sbom: the snapshot's software bill of materials, if it has one.
+    """
+    corpus = manifest.corpus
+    given = f"{counted(corpus.documents, 'document')} in {counted(corpus.passages, 'passage')}"
+    facts = [
+        *([("Version", f"first published as version {version} of its store")] if version is not None else []),
+        ("Manifest", f"SHA-256 {code(digest)}"),
+        ("Corpus", f"{given}; fingerprint of the set of documents {code(corpus.fingerprint)}"),
+        ("Lineage", f"SHA-256 {code(manifest.lineage)}"),
+        ("Format", f"{manifest.format_version}; readers of format {manifest.minimum_reader_version} and later open it"),
+    ]
+    parts = [
+        "# An indexmill snapshot",
+        f"{_WHAT} {_FOLDER.get(form, f'It is a part of the snapshot, in the form {code(form)}.')} {_SOURCE}",
+        table_of(("", ""), facts),
+        *_listed("Files", ("file", "holds"), [(code(name), what) for name, what in files]),
+        "## Counts",
+        table_of(("", "rows"), [(code(name), f"{number:,}") for name, number in _counts(manifest)]),
+        _NOT_RECORDED,
+        *_families(manifest),
+        *_models(manifest, sbom),
+        *_written(manifest),
+        *_settings(manifest),
+        *_built(manifest, sbom),
+        *opening(manifest, digest, form),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:
+    """The licences of the encoder's model as a bill of materials states them; empty where it states none."""
+    found = []
+    for component in _dicts((sbom or {}).get("components")):
+        if component.get("type") == "machine-learning-model":
+            for one in _dicts(component.get("licenses")):
+                licence = one.get("license")
+                named = licence if isinstance(licence, dict) else {}
+                found.append(one.get("expression") or named.get("id") or named.get("name"))
+    return [one for one in found if isinstance(one, str)]
+
+
+def _dicts(found: Any) -> list[dict[str, Any]]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
+    yield "documents", manifest.corpus.documents
+    yield "passages", manifest.corpus.passages
+    yield from sorted(manifest.corpus.counts.items())
+
+
+def _families(manifest: Manifest) -> Iterator[str]:
+    rows = [
+        (
+            code(name),
+            ", ".join(f"{number:,} {code(what)}" for what, number in sorted(family.counts.items())) or "-",
+            code(family.parameters) if family.parameters else "the defaults",
+            "also on the snapshot before it" if family.history_dependent else "on the corpus and the settings alone",
+        )
+        for name, family in sorted(manifest.families.items())
+    ]
+    yield from _listed("Index families", ("family", "counts", "parameters of retrieval", "it depends"), rows)
+
+
+def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
+    rows = []
+    for role, found in sorted(manifest.models.items()):
+        told = dict(found) if isinstance(found, dict) else {"fingerprint": found}
+        name = told.pop("model", None) or told.pop("name", None) or told.get("backend") or ""
+        licences = _encoder_licences(sbom) if role == "encoder" else []
+        model = role == "encoder" or _language_model(found) is not None
+        licence = ", ".join(map(code, licences)) or ("not recorded" if model else "-")
+        rows.append((code(_NAMES.get(role, role)), code(name), licence, code(told)))
+    yield from _listed("Models", ("for", "model", "licence", "fingerprint"), rows)
+
+
+def _written(manifest: Manifest) -> Iterator[str]:
+    """What language models wrote, and how much of it something else stands in for."""
+    tables = dict(_WRITTEN)
+    for family in METHODS.values():
+        tables |= family.written
+    rows = []
+    for role, found in sorted(manifest.models.items()):
+        model = _language_model(found)
+        if model is not None:
+            rows.append((code(tables.get(role, role)), code(model)))
+    yield "## What a language model wrote"
+    if not rows:
+        yield "Nothing: no language model was asked. Texts that are not of the documents are made of their sentences."
+        return
+    yield table_of(("tables", "language model"), rows)
+    yield (
+        "Graphs, trees and vectors that are made of these tables rest on them, too. Everything else is computed from "
+        "the documents. A language model may be wrong: check what it wrote against the passages behind it."
+    )
+    stand_ins = {name: family.counts.get("stand_ins", 0) for name, family in sorted(manifest.families.items())}
+    told = ", ".join(f"{number:,} of {code(name)}" for name, number in stand_ins.items() if number)
+    if told:
+        yield f"For some texts the model gave no usable answer, and something else stands in: {told} (`stand_in`)."
+
+
+def _language_model(found: Any) -> str | None:
+    """The language model that a fingerprint names; None for none."""
+    if not isinstance(found, dict):
+        return None
+    backend, fingerprint = found.get("backend"), found.get("fingerprint")
+    if isinstance(fingerprint, str) and fingerprint.startswith("llm/"):
+        return fingerprint.removeprefix("llm/").rpartition("/")[0]
+    if not isinstance(backend, str) or backend == _NO_MODEL or "weights" in found:
+        return None
+    return str(found.get("model") or backend)
+
+
+def _settings(manifest: Manifest) -> Iterator[str]:
+    yield "## Settings that shaped it"
+    split = manifest.configuration.get("split")
+    language = split.get("language") if isinstance(split, dict) else None
+    if isinstance(language, str):
+        yield f"Sentences are cut by the rules of the language {code(language)}, whatever the documents are written in."
+    yield json_block(manifest.configuration)
+
+
+def _built(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
+    rows = [(code(name), code(value)) for name, value in sorted(manifest.environment.items())]
+    yield from _listed("The environment that built it", ("", ""), rows)
+    if sbom is not None:
+        components = len(_dicts(sbom.get("components")))
+        yield (
+            f"The snapshot has a software bill of materials, {code(SBOM)} (CycloneDX): "
+            f"{counted(components, 'component')} with their versions and licences."
+        )
+
+
+def _listed(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A section with a table; nothing where it has no rows."""
+    if rows:
+        yield f"## {title}"
+        yield table_of(header, rows)

@@ -1,0 +1,87 @@
+"""How to open an export: what its data card says, and the lines that load vectors into databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from indexmill.store.exported import MANIFEST_FILE
+from indexmill.store.manifest import Manifest
+from indexmill.text.counted import byte_size, counted
+
+__all__ = ["loading", "opening"]
+
+
+def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
+    """The paragraphs of a card that tell how to open an export of a form. digest: of the manifest."""
+    yield "## Open it"
+    if form == "snapshot":
+        yield (
+            "With `pip install 'indexmill[query]'`, in the place of `DIR` the path of this folder:\n\n"
+            f'```python\nimport indexmill\n\nsnapshot = indexmill.open("DIR", manifest="{digest}")\n'
+            'hits = snapshot.retrieve("a question", k=5)\n```'
+        )
+        size = byte_size(sum(one.bytes for one in manifest.artifacts))
+        yield (
+            f"`indexmill verify --store DIR` checks all {counted(len(manifest.artifacts), 'artifact')} ({size}) "
+            f"against `{MANIFEST_FILE}`, which lists them. This card is for people, and no digest covers it. Any tool "
+            "reads the tables (Parquet); docs/format.md of indexmill describes the arrays."
+        )
+    elif form == "vectors":
+        yield from _loading(manifest)
+    elif form == "graphrag":
+        yield "Point a tool that reads GraphRAG's tables at this folder as its output folder."
+    else:
+        yield "Open the files with Gephi, Cytoscape, yEd, networkx or igraph."
+
+
+def _loading(manifest: Manifest) -> Iterator[str]:
+    """The lines that load passages into vector databases."""
+    encoder = manifest.models.get("encoder")
+    length = encoder.get("dimension") if isinstance(encoder, dict) else None
+    length = length if isinstance(length, int) else 0
+    yield (
+        "Each file is a table; `vector` holds unit vectors, so that cosine, inner product and distance give one order. "
+        "Questions are encoded by the encoder above: `vector = indexmill.open(STORE).encode([question])[0]`."
+    )
+    for name, lines in loading(length).items():
+        yield f"{name}:\n\n```python\n{lines}\n```"
+
+
+def loading(length: int) -> Mapping[str, str]:
+    """By database, the lines of Python that load the passages and ask for the nearest; length: of a vector."""
+    return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
+
+
+_ROWS = 'rows = (one for batch in ParquetFile("passages.parquet").iter_batches() for one in batch.to_pylist())'
+_LOADING = {
+    "LanceDB": """\
+import lancedb
+from pyarrow.parquet import ParquetFile
+
+file, db = ParquetFile("passages.parquet"), lancedb.connect("lance")
+table = db.create_table("passages", file.iter_batches(), schema=file.schema_arrow)
+found = table.search(vector).distance_type("cosine").limit(5).to_list()""",
+    "Qdrant": f"""\
+from pyarrow.parquet import ParquetFile
+from qdrant_client import QdrantClient
+from qdrant_client.models import Distance, PointStruct, VectorParams
+
+client = QdrantClient(path="qdrant")
+{_ROWS}
+client.create_collection("passages", VectorParams(size=LENGTH, distance=Distance.COSINE))
+client.upload_points("passages", (PointStruct(id=one["id"], vector=one.pop("vector"), payload=one) for one in rows))
+found = client.query_points("passages", vector.tolist(), limit=5).points""",
+    "pgvector": """\
+import psycopg
+from pyarrow.parquet import ParquetFile
+
+connection = psycopg.connect(URL)
+connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+ROWS
+connection.execute("CREATE TABLE passages (id text PRIMARY KEY, text text, vector vector(LENGTH))")
+with connection.cursor().copy("COPY passages FROM STDIN") as copy:
+    for one in rows: copy.write_row((one["id"], one["text"], str(one["vector"])))
+nearest = "SELECT id FROM passages ORDER BY vector <=> %s LIMIT 5"
+found = connection.execute(nearest, [str(vector.tolist())]).fetchall()""".replace("ROWS", _ROWS),
+}
+"""LENGTH stands for the length of a vector."""

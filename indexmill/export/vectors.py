@@ -1,0 +1,135 @@
+"""Export of a snapshot's texts with their vectors, as Parquet tables that vector databases load.
+
+``passages`` is in every snapshot, ``entities`` in those with vectors of names; families add the texts that they made.
+Vectors are of unit length, in lists of one length, so that cosine, inner product and distance give the same order. The
+tables are made one shard at a time, and repeated exports of a snapshot give the same rows in the same pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.export.entity_graph import paired, pieces
+from indexmill.export.tables import DocumentIds, TableOf, vector_table
+from indexmill.hits import url_of
+from indexmill.retrieve.family import load
+from indexmill.retrieve.registry import families_of
+from indexmill.text.names import NameIndex
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+    from indexmill.store.manifest import Manifest
+
+__all__ = ["check", "tables"]
+
+_PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
+    "id": ("passages", "passage_id", pa.string()),
+    "document_id": ("passages", "document_id", pa.string()),
+    "ordinal": ("passages", "ordinal", pa.int32()),
+    "title": ("documents", "title", pa.string()),
+    "section": ("passages", "section", pa.string()),
+    "text": ("passages", "text", pa.string()),
+    "source": ("documents", "source", pa.string()),
+    "url": ("documents", "url", pa.string()),
+    "span_start": ("passages", "start", pa.int32()),
+    "span_end": ("passages", "end", pa.int32()),
+    "tokens": ("passages", "tokens", pa.int32()),
+    "metadata": ("documents", "metadata", pa.string()),
+}
+"""The columns of passages: the table and column that each is from, and its type; ``url`` is derived.
+
+Snapshots from before passages had sections have no ``section``.
+"""
+
+_ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
+    "id": ("entity_id", pa.string()),
+    "title": ("surface", pa.string()),
+    "text": ("name", pa.string()),
+    "mentions": ("mentions", pa.int64()),
+    "passages": ("passages", pa.int64()),
+    "documents": ("documents", pa.int64()),
+}
+"""The columns of entities: the column of the table that each is from, and its type. The name was embedded."""
+
+
+def check(manifest: Manifest, where: object) -> None:
+    """Raise FamilyNotFound for a snapshot without vectors: one of an empty corpus."""
+    if not manifest.under("vectors"):
+        raise FamilyNotFound(f"{where}: the snapshot has no passages, so it has no vectors to export")
+
+
+def tables(artifacts: Artifacts) -> Iterator[TableOf]:
+    """The tables of texts with vectors. Raises FamilyNotFound where there are none, CorruptBlob.
+
+    Every table has ``id``, ``text`` and ``vector``: lists of float32, all of the encoder's length. Passages name their
+    document, other texts the documents behind them. Read the pieces of each table before the next table.
+    """
+    check(artifacts.manifest, artifacts.path)
+    length = artifacts.dimensions or 0
+    kinds = {name: kind for name, (_, _, kind) in _columns(artifacts).items()}
+    yield vector_table("passages", length, kinds, _passages(artifacts))
+    if artifacts.shards("names"):
+        kinds = {name: kind for name, (_, kind) in _ENTITIES.items()}
+        yield vector_table("entities", length, kinds, _entities(artifacts))
+    documents = DocumentIds(artifacts)
+    for family in families_of(artifacts.manifest):
+        for place in family.vectors.values():
+            yield load(place)(artifacts, documents)
+
+
+def _columns(artifacts: Artifacts) -> Mapping[str, tuple[str, str, pa.DataType]]:
+    """The columns of passages that a snapshot can have."""
+    has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
+    return {name: column for name, column in _PASSAGES.items() if has_sections or name != "section"}
+
+
+def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
+    shown = _columns(artifacts)
+    columns = {
+        table: sorted({column for of, column, _ in shown.values() if of == table} - {"url"})
+        for table in ("passages", "documents")
+    }
+    columns["documents"].append("document_id")
+    shards = paired(artifacts, "passages", columns["passages"], "documents", columns["documents"])
+    for (_, passages, documents), vectors in zip(shards, artifacts.vectors("vectors", "passages"), strict=True):
+        rows = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
+        if rows.null_count:
+            raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
+        of_passages = documents.append_column("url", _urls(artifacts, documents)).take(rows)
+        held = {"passages": passages, "documents": of_passages}
+        yield {name: held[table][column] for name, (table, column, _) in shown.items()} | {"vector": vectors}
+
+
+def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
+    """The addresses of some documents, null where they have none. Raises CorruptBlob for damaged metadata."""
+    found = []
+    for metadata, source in zip(documents["metadata"].to_pylist(), documents["source"].to_pylist(), strict=True):
+        fields = json.loads(metadata)
+        if not isinstance(fields, dict):
+            raise CorruptBlob(f"{artifacts.path}: a document's metadata is {metadata!r:.80}; expected a JSON object")
+        found.append(url_of(fields, source))
+    return pa.array(found, pa.string())
+
+
+def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
+    """The entities whose names have vectors."""
+    columns = [column for column, _ in _ENTITIES.values()]
+    names = {one.name.partition("/")[2] for one in artifacts.shards("names")}
+    labels = [one.name.partition("/")[2] for one in artifacts.shards("entities")]
+    for label, (_, table) in zip(labels, pieces(artifacts, "entities", columns), strict=True):
+        if label not in names:
+            continue
+        arrays = artifacts.arrays(f"names/{label}")
+        keys, owners = NameIndex.keys(table["entity_id"].to_pylist()), arrays["entity_keys"]
+        rows = np.searchsorted(keys, owners)
+        if (rows == len(keys)).any() or (keys[rows] != owners).any():
+            raise CorruptBlob(f"{artifacts.path}: 'names/{label}' has entities that 'entities/{label}' lacks")
+        held = table.take(pa.array(rows))
+        yield {name: held[column] for name, (column, _) in _ENTITIES.items()} | {"vector": arrays["vectors"]}

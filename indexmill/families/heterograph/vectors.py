@@ -1,0 +1,86 @@
+"""The units, attributes and elements of heterograph with their vectors, for ``indexmill export --vectors``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexmill.errors import CorruptBlob
+from indexmill.export.tables import DocumentIds, TableOf, spans, vector_table, with_vectors
+from indexmill.families.heterograph.nodes import GRAPH
+from indexmill.families.heterograph.search import KINDS
+from indexmill.retrieve.matrices import Sparse
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["attributes", "elements", "units"]
+
+_TEXT, _FLAG = pa.string(), pa.bool_()
+_DOCUMENTS = {"document_ids": pa.list_(pa.string())}
+
+
+def units(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
+    """What passages say, piece by piece. Raises CorruptBlob."""
+    columns = {"id": "unit_id", "text": "text", "passage_id": "passage_id"}
+    return _table(artifacts, documents, "S", "units", "unit_vectors", columns, dict.fromkeys(columns, _TEXT))
+
+
+def attributes(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
+    """What is written of important entities, and the documents behind it. Raises CorruptBlob."""
+    columns = {"id": "attribute_id", "text": "text", "entity_id": "entity_id", "stand_in": "stand_in"}
+    kinds = {**dict.fromkeys(columns, _TEXT), "stand_in": _FLAG}
+    return _table(artifacts, documents, "A", "attributes", "attribute_vectors", columns, kinds)
+
+
+def elements(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
+    """The high-level elements, and the documents behind them. Raises CorruptBlob."""
+    columns = {"id": "element_id", "title": "title", "text": "text", "stand_in": "stand_in"}
+    kinds = {**dict.fromkeys(columns, _TEXT), "stand_in": _FLAG}
+    return _table(artifacts, documents, "H", "elements", "element_vectors", columns, kinds)
+
+
+def _table(
+    artifacts: Artifacts,
+    documents: DocumentIds,
+    kind: str,
+    name: str,
+    pack: str,
+    columns: Mapping[str, str],
+    kinds: Mapping[str, pa.DataType],
+) -> TableOf:
+    """The nodes of one kind: a table's columns by the names they get, the documents of each row, and its vector."""
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        nodes, support = _nodes(artifacts, kind), Sparse.of(artifacts.arrays(GRAPH), "passages")
+        for start, table, vectors in with_vectors(artifacts, name, list(columns.values()), pack):
+            own = nodes[start : start + len(table)]
+            if len(own) < len(table):
+                raise CorruptBlob(f"{artifacts.path}: {name!r} has more rows than {GRAPH!r} has nodes {kind}")
+            for first, last in spans(0, support.degrees(own)):
+                part = table.slice(first, last - first)
+                owners, passages, _ = support.links(own[first:last])
+                yield {
+                    **{one: part[column] for one, column in columns.items()},
+                    "document_ids": documents.behind(owners, passages, len(part)),
+                    "vector": vectors[first:last],
+                }
+
+    return vector_table(name, artifacts.dimensions or 0, {**kinds, **_DOCUMENTS}, rows())
+
+
+def _nodes(artifacts: Artifacts, kind: str) -> npt.NDArray[np.int64]:
+    """The node of each row of the table of a kind; raises CorruptBlob if a row has none."""
+    arrays = artifacts.arrays(GRAPH)
+    first, last = arrays["offsets"][KINDS.index(kind) :][:2].tolist()
+    rows = arrays["rows"][first:last]
+    nodes = np.full(last - first, -1, np.int64)
+    inside = rows < len(nodes)
+    nodes[rows[inside]] = first + np.flatnonzero(inside)
+    if (nodes < 0).any():
+        raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} lacks nodes {kind}")
+    return nodes

@@ -1,0 +1,45 @@
+"""Values as Markdown (CommonMark, with the tables of GitHub): they are data, and must not become markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from indexmill.text.printable import one_line
+
+__all__ = ["code", "json_block", "table_of"]
+
+_LONGEST = 600  # characters of a value
+
+
+def code(value: object) -> str:
+    """A value as a code span on one line, which nothing in it can end; ``-`` for nothing. Long ones are cut."""
+    text = one_line(value if isinstance(value, str) else _json(value)).strip()
+    if not text:
+        return "-"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are Markdown on one line."""
+    cells = ([re.sub(r"(\\*)\|", _escaped_pipe, cell) for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells))
+
+
+def _escaped_pipe(found: re.Match[str]) -> str:
+    """A pipe behind an odd number of backslashes, which readers of tables do not take for the end of a cell."""
+    return found[1] + "\\" * (1 + len(found[1]) % 2) + "|"
+
+
+def json_block(value: object) -> str:
+    """A value as a block of JSON; no line of it can end the block, since texts are escaped and in quotes."""
+    return f"```json\n{json.dumps(value, indent=2, sort_keys=True)}\n```"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,0 +1,1 @@
+"""Stage `sbom`: the software bill of materials of the build environment."""

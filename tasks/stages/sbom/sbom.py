@@ -1,0 +1,149 @@
+"""Stage `sbom`: the software bill of materials of the build environment, in CycloneDX's JSON (1.6).
+
+It lists what the pipeline requires and has installed, the Python that runs it, and the encoder's model with the digest
+of its weights. This is the environment of the process that drives the build; workers are checked to run the same code.
+The part's key has all of it. The optional time and serial number are left out: the same environment gives the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from indexmill.extras import not_installed
+from indexmill.store.canonical import canonical_json
+from indexmill.store.sbom import SBOM
+from tasks.core.part_runner import PartSpec
+from tasks.core.run import Run
+from tasks.core.stage import WHOLE, Output, Outputs, Part, Settings, Stage
+
+if TYPE_CHECKING:
+    from cyclonedx.model.component import Component
+    from cyclonedx.model.license import License
+
+__all__ = ["STAGE", "SbomSettings", "bill_of_materials", "drive"]
+
+_ROOT, _EXTRA = "indexmill", "pipeline"
+"""The distribution of this program, and the extra that a build needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbomSettings(Settings):
+    """What the bill lists.
+
+    software: of `tasks.stages.sbom.software.installed`. python: implementation and version of the interpreter. model:
+    the encoder's ``{"name", "weights", "licences"}``, weights as a SHA-256; empty for the double, which has none.
+    """
+
+    software: Sequence[Mapping[str, Any]]
+    python: Mapping[str, str]
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+def drive(run: Run) -> None:
+    """Make the bill of this environment. Raises ModelUnavailable if the library that writes it is missing."""
+    if find_spec("cyclonedx") is None:
+        raise not_installed("run.sbom", "cyclonedx", instead="leave run.sbom out")
+    from tasks.stages.sbom.software import installed, licence_of_model
+
+    chosen, model = run.choice.model, {}
+    if chosen is not None:
+        weights = run.opened_encoder.fingerprint["weights"]
+        model = {"name": chosen.name, "weights": weights, "licences": licence_of_model(chosen.folder)}
+    settings = SbomSettings(
+        software=installed(_ROOT, _EXTRA),
+        python={"name": platform.python_implementation(), "version": platform.python_version()},
+        model=model,
+    )
+    run.make(STAGE, [PartSpec(WHOLE, {}, settings)])
+
+
+def bill_of_materials(settings: SbomSettings) -> bytes:
+    """The bill as canonical JSON."""
+    from cyclonedx.model import HashAlgorithm, HashType
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.lifecycle import LifecyclePhase, PredefinedLifecycle
+    from cyclonedx.output import make_outputter
+    from cyclonedx.schema import OutputFormat, SchemaVersion
+
+    components = {one["name"]: _component(one) for one in settings.software}
+    root = components.pop(_ROOT)
+    root.type = ComponentType.APPLICATION
+    python = settings.python
+    others = [
+        Component(
+            name=python["name"],
+            version=python["version"],
+            type=ComponentType.PLATFORM,
+            bom_ref=f"{python['name']}@{python['version']}",
+        )
+    ]
+    if settings.model:
+        weights = settings.model["weights"]
+        model = Component(
+            name=settings.model["name"],
+            type=ComponentType.MACHINE_LEARNING_MODEL,
+            bom_ref=f"model:{settings.model['name']}",
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=weights)] if weights else (),
+            licenses=_licences(settings.model["licences"]),
+        )
+        others.append(model)
+    lifecycles = [PredefinedLifecycle(LifecyclePhase.BUILD)]
+    bom = Bom(components=[*components.values(), *others], metadata=BomMetaData(component=root, lifecycles=lifecycles))
+    known = {**components, _ROOT: root}
+    for one in settings.software:
+        needed = [known[name] for name in one["requires"] if name in known]
+        bom.register_dependency(known[one["name"]], [*needed, *(others if one["name"] == _ROOT else ())])
+    written = json.loads(make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string())
+    del written["serialNumber"], written["metadata"]["timestamp"]
+    return canonical_json(written)
+
+
+def _component(one: Mapping[str, Any]) -> Component:
+    """A distribution; without a package URL if it is from no place that others reach."""
+    from cyclonedx.model.component import Component
+    from packageurl import PackageURL
+
+    origin = one["origin"]
+    purl = None
+    if "local" not in origin:
+        purl = PackageURL("pypi", name=one["name"], version=one["version"], qualifiers=dict(origin))
+    return Component(
+        name=one["name"],
+        version=one["version"],
+        bom_ref=f"{one['name']}@{one['version']}",
+        purl=purl,
+        licenses=_licences(one["licences"]),
+    )
+
+
+def _licences(stated: Sequence[str]) -> list[License]:
+    """The licences; of several, those that are an expression are named, since CycloneDX takes one expression alone."""
+    from cyclonedx.contrib.license.factories import LicenseFactory
+    from cyclonedx.model.license import LicenseExpression
+
+    made = [LicenseFactory().make_from_string(text) for text in stated]
+    if len(made) > 1:
+        named = LicenseFactory().make_with_name
+        made = [named(one.value) if isinstance(one, LicenseExpression) else one for one in made]
+    return made
+
+
+def _compute(part: Part[SbomSettings]) -> Outputs:
+    return Outputs(files={"sbom": bill_of_materials(part.settings)})
+
+
+STAGE = Stage(
+    "sbom",
+    version=1,
+    compute=_compute,
+    settings=SbomSettings,
+    libraries=("cyclonedx-python-lib",),
+    outputs=(Output("sbom", artifact=SBOM),),
+)

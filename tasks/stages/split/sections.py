@@ -1,0 +1,97 @@
+"""The section that a passage begins in: the headings above its start, as a table of contents would list them.
+
+A citation shows it beside the document's title, so a heading that only repeats the title is left out. Only headings of
+the markup count: none are guessed from plain text.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tasks.text.markup import Visible, visible
+
+__all__ = ["HEADING_CHARACTERS", "SECTION_DEPTH", "Outlined", "outline", "sections"]
+
+SECTION_DEPTH = 6
+"""The maximum number of headings of a section, the outermost ones; Markdown and HTML have no more levels."""
+HEADING_CHARACTERS = 200
+"""The maximum length of a heading of a section, in code points; a longer one is cut between words."""
+_CUT = "…"
+
+
+class Outlined(NamedTuple):
+    """A heading in one line. above: the index of its parent heading; -1 for none."""
+
+    text: str
+    above: int
+
+
+def outline(seen: Visible) -> list[Outlined]:
+    """The headings of a document, each with its parent: the nearest one before it of a higher level."""
+    found: list[Outlined] = []
+    path: list[tuple[int, int]] = []  # level and index of the headings above what comes next
+    for start, end, level in seen.headings:
+        while path and path[-1][0] >= level:
+            path.pop()
+        above = path[-1][1] if path else -1
+        path.append((level, len(found)))
+        found.append(Outlined(" ".join(seen.text[start:end].split()), above))
+    return found
+
+
+def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
+    """The sections of passages that start at some offsets of the plain text: a heading a line, the outermost first.
+
+    A passage that begins with a heading is in that heading's section. One before the first heading has none, which is
+    the empty text.
+    """
+    headings = outline(seen)
+    if not headings:
+        return ["" for _ in starts]
+    repeating = _repeating(headings, title)
+    begins = [heading.start for heading in seen.headings]
+    paths: dict[int, str] = {-1: ""}
+    found = []
+    for start in starts:
+        here = bisect.bisect_right(begins, start) - 1
+        if here not in paths:
+            paths[here] = "\n".join(_path(headings, here, repeating))
+        found.append(paths[here])
+    return found
+
+
+def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
+    """The outermost headings that repeat the title, by their index; those below another one say more than it does."""
+    outermost = {at: _folded(heading.text) for at, heading in enumerate(headings) if heading.above < 0}
+    name = _folded(title)
+    if name not in outermost.values():
+        name = _folded(_seen(title))
+    return frozenset(at for at, text in outermost.items() if text == name)
+
+
+def _path(headings: list[Outlined], here: int, left_out: frozenset[int]) -> list[str]:
+    found = []
+    while here >= 0:
+        if here not in left_out:
+            found.append(headings[here].text)
+        here = headings[here].above
+    return [_shortened(text) for text in found[: -SECTION_DEPTH - 1 : -1]]
+
+
+def _shortened(heading: str) -> str:
+    if len(heading) <= HEADING_CHARACTERS:
+        return heading
+    cut = heading[: HEADING_CHARACTERS - len(_CUT)]
+    return (cut.rpartition(" ")[0] or cut).rstrip() + _CUT
+
+
+def _seen(title: str) -> str:
+    """A title without markup: that of a Markdown file is its first heading as it is written."""
+    read = visible(f"# {' '.join(title.split())}", "markdown")
+    return title if read is None else read.text
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()

@@ -1,0 +1,87 @@
+"""The database that private Prefect servers start with: kept in a cache that is named, and used if it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from flows import server_database
+from flows.server_database import keep_database, take_database
+
+
+@pytest.fixture(autouse=True)
+def cache(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INDEXMILL_CACHE", str(quick / "a cache?#%"))
+    return quick / "a cache?#%"
+
+
+@pytest.fixture
+def kept(cache: Path, quick: Path) -> Path:
+    """The database that is kept of one that a server uses."""
+    with contextlib.closing(sqlite3.connect(quick / "first.db")) as serving:
+        serving.execute("PRAGMA journal_mode = WAL")
+        serving.execute("CREATE TABLE version (number)")
+        serving.execute("INSERT INTO version VALUES (7)")
+        serving.commit()
+        keep_database(quick / "first.db")
+    (found,) = (path for path in cache.rglob("*") if path.is_file())
+    return found
+
+
+def test_another_server_starts_with_what_the_first_one_made(kept: Path, quick: Path) -> None:
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert take_database(quick / "second.db")
+    with contextlib.closing(sqlite3.connect(quick / "second.db")) as serving:
+        assert serving.execute("SELECT number FROM version").fetchall() == [(7,)]
+        serving.execute("INSERT INTO version VALUES (8)")
+        serving.commit()
+    assert take_database(quick / "third.db")
+    with contextlib.closing(sqlite3.connect(quick / "third.db")) as serving:
+        assert serving.execute("SELECT number FROM version").fetchall() == [(7,)]
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_nothing_is_kept_or_taken_where_no_cache_is_named(
+    kept: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(quick / "home"))
+    for value in ("", None):
+        monkeypatch.delenv("INDEXMILL_CACHE") if value is None else monkeypatch.setenv("INDEXMILL_CACHE", value)
+        assert not take_database(quick / "second.db")
+        keep_database(quick / "first.db")
+    assert not (quick / "home").exists()
+
+
+def test_another_version_of_prefect_makes_its_own(kept: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_database, "version", lambda name: f"another {name}")
+    assert not take_database(quick / "second.db")
+
+
+@pytest.mark.parametrize("damage", ["cut", "not a database", "empty", "folder", "link", "writable by all"])
+def test_what_may_not_be_used_is_left_and_then_replaced(kept: Path, quick: Path, damage: str) -> None:
+    if damage == "writable by all":
+        kept.chmod(0o666)
+    elif damage == "cut":
+        os.truncate(kept, 4096)
+    else:
+        kept.rename(quick / "elsewhere.db")
+        if damage == "folder":
+            kept.mkdir()
+        elif damage == "link":
+            kept.symlink_to(quick / "elsewhere.db")
+        else:
+            kept.write_bytes(b"" if damage == "empty" else b"Dear Ada, " * 1000)
+    assert not take_database(quick / "second.db")
+    assert not (quick / "second.db").exists()
+    keep_database(quick / "first.db")
+    assert take_database(quick / "third.db") == (damage != "folder")
+
+
+def test_a_cache_that_cannot_be_written_is_no_hindrance(quick: Path, cache: Path) -> None:
+    cache.write_bytes(b"a file")
+    keep_database(quick / "none.db")
+    assert not take_database(quick / "second.db")
