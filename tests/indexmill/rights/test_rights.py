@@ -75,6 +75,8 @@ def of_documents(hits: Sequence[Hit]) -> list[tuple[str, float]]:
 @example(set(), "fused")
 @example({"half 0"}, "community_tree")
 @example({"half 1"}, "heterograph")
+@example({group(number) for number in (0, 2, 7, 8)}, "heterograph")  # who never write MARROW BRIDGE
+@example({group(number) for number in (0, 2, 7, 8)}, "community_tree")
 @example(set(GROUPS) - {group(0), "half 0"}, "lsh_tree")
 def test_nothing_of_a_document_that_is_not_readable_gets_out(
     snapshot: Snapshot, principals: set[str], method: str
