@@ -68,9 +68,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     levels = [[Group("The secret smith, Tallow", "a town and a smith", [0, 1]), Group("Ilse", "a cold river", [2])]]
     write_communities(writer, things, levels, [Related(0, 1, "The secret smith lives in Tallow")])
-    manifest = writer.manifest
-    access = {"corpus": {"access": {"field": "groups", "required": True}}}
-    writer.manifest = lambda: manifest().model_copy(update={"configuration": access})  # type: ignore[method-assign]
+    writer.configuration = {"corpus": {"access": {"field": "groups", "required": True}}}
     writer.publish()
     return path
 

@@ -133,14 +133,15 @@ def test_rights_and_a_filter_both_hold(snapshot: Snapshot, method: str) -> None:
 
 @METHOD
 def test_a_question_is_linked_to_no_name_that_only_hidden_documents_have(snapshot: Snapshot, method: str) -> None:
-    hidden, nowhere = word(0, "per").capitalize(), "Perqwhoeverx"
-    texts = [text.format(one) for one in (hidden, nowhere) for text in ("{} Venn", "Did {} Venn build Marrow Bridge?")]
-    given: dict[str, Any] = {"method": method, "k": EVERY, "names": [[f"{one} Venn"] for one in (hidden, nowhere) * 2]}
-    given |= {"vectors": np.tile(snapshot.encode(["bridge", "who built the bridge"]), (2, 1))}  # they know no name
-    found = snapshot.retrieve_batch(texts, **given, principals=FEW)
-    assert found[:2] == found[2:]
-    everything = snapshot.retrieve_batch(texts, **given, principals=UNRESTRICTED)
-    assert everything[:2] != everything[2:] or method == "dense"
+    person = f"{word(0, 'per').capitalize()} Venn"
+    hidden = [person, "Ada Marl Junior", f"Did {person} build Marrow Bridge?"]
+    nowhere = ["Perqwhoeverx Venn", "Ada Marl Nobody", "Did Perqwhoeverx Venn build Marrow Bridge?"]
+    given: dict[str, Any] = {"method": method, "k": EVERY, "names": [[person], [], [person], ["x"], [], ["x"]]}
+    given |= {"vectors": np.tile(snapshot.encode(["bridge", "who", "who built the bridge"]), (2, 1))}  # of no name
+    found = snapshot.retrieve_batch(hidden + nowhere, **given, principals=FEW, explain=method != "heterograph")
+    assert found[:3] == found[3:]  # explanations of heterograph say by which of the question's names
+    everything = snapshot.retrieve_batch(hidden + nowhere, **given, principals=UNRESTRICTED)
+    assert all(one != other for one, other in zip(everything[:3], everything[3:], strict=True)) or method == "dense"
 
 
 def test_names_are_those_that_a_readable_passage_writes(snapshot: Snapshot) -> None:

@@ -58,9 +58,10 @@ GROUPS = [*(group(number) for number in range(COUNT)), "half 0", "half 1", "nobo
 def _document(number: int) -> dict[str, Any]:
     person, place, thing, title = (word(number, kind).capitalize() for kind in ("per", "pla", "thi", "tit"))
     bridge = SPELLINGS[min(number % 7, 3)]
+    junior = " Ada Marl Junior came, too. Ada Marl Junior is small." if number == 0 else ""
     again = f" {bridge} is long. Ada Marl sold {bridge}. {bridge} is cold." if bridge.isupper() else ""
     text = (
-        f"{person} Venn met Ada Marl at {place} Hall. Ada Marl built {bridge} with {person} Venn.{again}\n\n"
+        f"{person} Venn met Ada Marl at {place} Hall. Ada Marl built {bridge} with {person} Venn.{again}{junior}\n\n"
         f"{place} Hall lies by the River Ane and keeps a {word(number, 'raw')} lamp. Ada Marl gave the {thing} Stone "
         f"to {place} Hall. Bruno Vell visited {place} Hall, and Bruno Vell crossed {bridge}."
     )
@@ -83,7 +84,7 @@ DOCUMENTS = [_document(number) for number in range(COUNT)]
 
 def _canaries() -> dict[str, frozenset[int]]:
     said = [json.dumps(one) for one in DOCUMENTS]
-    words = [word(number, kind) for number in range(COUNT) for kind in _KINDS]
+    words = ["junior", *(word(number, kind) for number in range(COUNT) for kind in _KINDS)]
     found = {one: frozenset(n for n, text in enumerate(said) if one in text.casefold()) for one in words}
     found |= {one: frozenset(n for n, text in enumerate(said) if one in text) for one in SPELLINGS}
     return {one: owners for one, owners in found.items() if owners}
