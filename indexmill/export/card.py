@@ -95,11 +95,8 @@ def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
     access = Access.of(manifest, "the snapshot")
     if access is not None:
         others = "for nobody" if access.required else "for everyone"
-        yield (
-            "Rights",
-            f"the field {code(access.field)} of a document names the groups that it is for; one without it is {others}. "
-            "indexmill keeps to that where it answers questions, and no file of this folder does",
-        )
+        said = f"the field {code(access.field)} names the groups that a document is for; one without it is {others}"
+        yield "Rights", f"{said}. Readers keep to that where they answer questions; no file of this folder does"
 
 
 def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:
