@@ -21,7 +21,7 @@ __all__ = ["IndexmillRetriever"]
 
 
 class IndexmillRetriever(BaseRetriever):
-    """Retrieves documents from an opened index: ``IndexmillRetriever(index=snapshot, k=3, method="bm25")``.
+    """Retrieves documents from an opened index: ``IndexmillRetriever(index=snapshot, k=3, method="dense")``.
 
     index: what ``indexmill.open`` or ``indexmill.follow`` returns; the caller closes it. k: how many documents. Other
     arguments are options of ``Snapshot.retrieve``; those of ``invoke`` count for one question:

@@ -23,7 +23,7 @@ _FOR_PROGRAMS = sorted({field.name for field in dataclasses.fields(Hit)} - {"tit
 
 
 class IndexmillRetriever(BaseRetriever):
-    """Retrieves nodes from an opened index: ``IndexmillRetriever(snapshot, k=3, method="bm25")``.
+    """Retrieves nodes from an opened index: ``IndexmillRetriever(snapshot, k=3, method="dense")``.
 
     index: what ``indexmill.open`` or ``indexmill.follow`` returns; the caller closes it. options: those of
     ``Snapshot.retrieve``. A node has the hit's id, its place in the document, the document as its source if it is from
