@@ -35,8 +35,8 @@ class IndexmillRetriever:
 
     index: the folder or URL of a store: it is opened by ``warm_up`` or the first question, and ``close`` closes it. Or
     what ``indexmill.open`` or ``indexmill.follow`` returned: the caller closes it, and the pipeline cannot be saved.
-    options: those of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: for a path, the other arguments of
-    ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A document has the
+    options: those of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: for a path, the other arguments
+    of ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A document has the
     hit's id and score, and metadata as ``indexmill.adapters.retrieval.Evidence`` describes them.
     Raises BadInput for an option that does not exist, or ``opening`` or ``follow`` beside an opened index.
     """
