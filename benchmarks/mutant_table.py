@@ -623,12 +623,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/folder.py",
-        "if _copy(_pieces(source), descriptor) != digest:",
-        "if _copy(_pieces(source), descriptor) == '':",
-        ("tests/storage/test_folder.py::test_a_blob_is_restored_from_a_file_with_its_bytes_and_from_no_other",),
-    ),
-    Mutant(
-        "storage/folder.py",
         "stays = hash_file(aside)[0] == digest",
         "stays = False",
         ("tests/storage/test_folder.py::test_only_a_damaged_blob_is_discarded",),
