@@ -431,15 +431,6 @@ def _copy(pieces: Iterable[bytes], descriptor: int) -> str:
     return hashed.hexdigest()
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    """The bytes of a file; CorruptBlob if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            yield from iter(partial(file.read, _PIECE), b"")
-    except OSError as error:
-        raise CorruptBlob(f"{path} cannot be read: {error.strerror}") from error
-
-
 def _create(root: Path, name: str, data: bytes) -> bool:
     path = root / name
     if os.path.lexists(path):
