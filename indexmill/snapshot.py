@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -80,15 +80,17 @@ _PLAIN = (str, int, float, bool, type(None))
 
 def _kind(options: Mapping[str, Any]) -> Hashable | None:
     """What tells apart the retrievals that cannot share a batch; None if that cannot be told."""
-    parameters = dict(options["parameters"] or {})
+    parameters = options["parameters"] or {}
+    if not isinstance(parameters, Mapping) or not all(type(value) in _PLAIN for value in parameters.values()):
+        return None
     values = [value for name, value in options.items() if name not in ("parameters", "rerank")]
     # With their types: 1, 1.0 and True are equal, and mean different things.
-    typed = [(type(value), value) for value in (*values, *parameters.values())]
-    kind = (*typed, *parameters, id(options["rerank"]))
-    plain = all(type(value) in _PLAIN for value in parameters.values())
-    with suppress(TypeError):
-        return kind if plain and hash(kind) is not None else None
-    return None
+    kind = (*((type(value), value) for value in (*values, *parameters.values())), *parameters, id(options["rerank"]))
+    try:
+        hash(kind)
+    except TypeError:
+        return None
+    return kind
 
 
 class Snapshot:
