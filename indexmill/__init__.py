@@ -45,12 +45,14 @@ if TYPE_CHECKING:
     from indexmill.models.chat import Structured
     from indexmill.models.openai_llm import OpenAiLlm
     from indexmill.models.reranker import Reranker
+    from indexmill.retrieve.rights import UNRESTRICTED
     from indexmill.snapshot import Snapshot
     from indexmill.store.manifest import Ref
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
 
 __all__ = [
+    "UNRESTRICTED",
     "Answer",
     "BadInput",
     "BudgetReached",
@@ -248,8 +250,9 @@ _LAZY = {
     "Ref": "indexmill.store.manifest",
     "Snapshot": "indexmill.snapshot",
     "Trust": "indexmill.store.signatures",
+    "UNRESTRICTED": "indexmill.retrieve.rights",
 }
-"""Classes whose modules import numpy and pyarrow: imported on first use."""
+"""What is in modules that import numpy and pyarrow: imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
 from indexmill.forks import LOADING, Lock, renew_in_children
+from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.signatures import Trust
 
@@ -185,12 +186,17 @@ class Follower:
                 if self._closed.is_set():
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise StoreError(f"the index of {self._path} was closed")
+        if before is not None and before.access is not None and fresh.access is None:
+            raise GateRefused(
+                f"version {fresh.version} of {self._path}: everyone may read all of it, unlike version "
+                f"{before.version}; if that is meant, start again"
+            )
         if before is not None and _encoder_of(fresh) == _encoder_of(before):
             fresh.once("encoder", before.encoder)
         for method in self._methods or (fresh.default_method,):
-            fresh.retrieve(_QUESTION, method)
+            fresh.retrieve(_QUESTION, method, principals=UNRESTRICTED)
             for question in self._smoke:
-                if not fresh.retrieve(question, method):
+                if not fresh.retrieve(question, method, principals=UNRESTRICTED):
                     raise GateRefused(
                         f"version {fresh.version} of {self._path}: {method} finds nothing for {question!r:.200}"
                     )

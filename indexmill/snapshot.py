@@ -21,7 +21,6 @@ from indexmill.errors import BadInput, CorruptBlob, IndexmillError, NotFound, Sn
 from indexmill.forks import LOADING, Lock
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
-    Allowed,
     QueryBatch,
     Retriever,
     Vectors,
@@ -33,6 +32,7 @@ from indexmill.retrieve.base import (
 from indexmill.retrieve.filters import Filter, Where
 from indexmill.retrieve.gather import Gatherer
 from indexmill.retrieve.rerank import reranked
+from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
 from indexmill.store.manifest import Artifact, Manifest, Ref
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
+    from indexmill.retrieve.masks import Masks, Selection
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.packs import Pack
     from indexmill.store.reader import StoreReader
@@ -149,6 +150,7 @@ class Snapshot:
         parameters: Mapping[str, object] | None = None,
         rerank: Reranker | None = None,
         rerank_depth: int = 50,
+        principals: Principals = None,
     ) -> list[Hit]:
         """At most k hits for a question, best first. An empty question has none.
 
@@ -156,10 +158,13 @@ class Snapshot:
 
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.retrieve.filters``. It changes neither the scores nor the order of the others' hits. parameters:
+        see ``indexmill.retrieve.filters``. Other documents take no part; what they write moves no score. parameters:
         settings of the method in place of the snapshot's, such as ``{"title": 0.1}`` of dense; of a method that fused
         combines, ``{"dense.title": 0.1}``. rerank: a reranker of the passages among the first
         ``rerank_depth`` hits, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
+        principals: the groups as which to read, where the documents say who may read them (``access``): what others
+        alone may read takes no part. Without them only what is for everyone is found; ``indexmill.UNRESTRICTED`` reads
+        all.
         Raises BadInput for a k below 1, a question that is not a text or has more than 16,384 characters, a filter that
         is malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
         for a method that the snapshot does not hold, ModelUnavailable if the encoder cannot be opened here,
@@ -173,6 +178,7 @@ class Snapshot:
             "parameters": parameters,
             "rerank": rerank,
             "rerank_depth": rerank_depth,
+            "principals": principals_of(principals),
         }
 
         def find(questions: Sequence[str]) -> list[list[Hit]]:
@@ -194,18 +200,19 @@ class Snapshot:
         names: Sequence[Sequence[str]] | None = None,
         rerank: Reranker | None = None,
         rerank_depth: int = 50,
+        principals: Principals = None,
     ) -> list[list[Hit]]:
         """The hits of many questions at once: to the bit what each gets alone.
 
         vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
         a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where,
-        parameters, rerank, rerank_depth: of all questions alike. names: of each question, the entities that a
-        recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in it.
-        Raises as ``retrieve`` does.
+        parameters, rerank, rerank_depth, principals: of all questions alike. names: of each question, the entities that
+        a recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in
+        it. Raises as ``retrieve`` does.
         """
         way = (method, explain, where is None, vectors is None, rerank is None)
         with nullcontext() if way in self._used_ways else LOADING:
-            how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth)
+            how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth, principals)
             found = self._retrieve(questions, *how)
         self._used_ways.add(way)
         return found
@@ -222,6 +229,7 @@ class Snapshot:
         names: Sequence[Sequence[str]] | None,
         rerank: Reranker | None,
         rerank_depth: int,
+        principals: Principals,
     ) -> list[list[Hit]]:
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
@@ -231,7 +239,7 @@ class Snapshot:
         chosen = [i for i, question in enumerate(asked) if question]
         given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
         named = () if names is None else check_names(names, len(asked))
-        allowed = None if where is None else self._allowed(where)
+        allowed, readable = self._selected(where, principals)
         hits: list[list[Hit]] = [[] for _ in asked]
         if not chosen or not (allowed is None or allowed.any()):
             return hits
@@ -243,7 +251,8 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = QueryBatch(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
+        its_names = [named[i] for i in chosen] if named else ()
+        asking = QueryBatch(texts, used, encode, allowed, explain, its_names, readable=readable)
         wanted = k if rerank is None else max(k, depth)
         name = method or self.default_method
         with _sound(self.path, f"method {name}"):
@@ -273,12 +282,13 @@ class Snapshot:
         prompts: str | Path | None = None,
         rerank: Reranker | None = None,
         rerank_depth: int = 50,
+        principals: Principals = None,
     ) -> Answer:
         """The answer of a language model that reads the k best hits for a question.
 
         llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. With None
         the answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits
-        that fit into so many tokens. where, method, parameters, rerank, rerank_depth: as ``retrieve`` takes
+        that fit into so many tokens. where, method, parameters, rerank, rerank_depth, principals: as ``retrieve`` takes
         them. max_output_tokens: of one answer, its reasoning included. deadline_seconds: after which no call is tried
         again. answering: settings of the method's way of answering, which the method's page names.
         prompts: a folder whose files replace the prompts, such as ``answer.md``.
@@ -300,6 +310,7 @@ class Snapshot:
             prompts=prompts,
             rerank=rerank,
             rerank_depth=rerank_depth,
+            principals=principals,
         )[0]
         if found.error is not None:
             raise found.error
@@ -324,6 +335,7 @@ class Snapshot:
         prompts: str | Path | None = None,
         rerank: Reranker | None = None,
         rerank_depth: int = 50,
+        principals: Principals = None,
     ) -> list[Answer]:
         """The answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
 
@@ -351,6 +363,7 @@ class Snapshot:
             prompts=prompts,
             rerank=rerank,
             rerank_depth=rerank_depth,
+            principals=principals,
         )
 
     def encode(self, questions: Sequence[str]) -> Vectors:
@@ -382,14 +395,41 @@ class Snapshot:
 
         return retriever_of(self, method or self.default_method)
 
-    def _allowed(self, where: Where) -> Allowed | None:
-        """The passages of the documents that match a filter; None for all."""
+    def _selected(self, where: Where | None, principals: Principals) -> Selection:
+        """The passages of the documents that match a filter, and those that some principals may read."""
+        from indexmill.retrieve.masks import Selection
+
+        readers = self._readers(principals)
+        if where is None and readers is None:
+            return Selection(None, None)
+        chosen = None if where is None else Filter.of(where)
+        with _sound(self.path, "metadata of documents"):
+            return self._masks().select(chosen, readers)
+
+    def readable_documents(self, principals: Principals) -> npt.NDArray[np.bool_] | None:
+        """A mask of the documents that some principals may read, in the order of the table; None for all of them."""
+        readers = self._readers(principals)
+        with _sound(self.path, "metadata of documents"):
+            return None if readers is None else self._masks().documents(readers)
+
+    def _readers(self, principals: Principals) -> frozenset[str] | None:
+        """The principals whose documents take part alone; None where all do."""
+        readers = principals_of(principals)
+        return None if readers is UNRESTRICTED or self.access is None else readers
+
+    def _masks(self) -> Masks:
         from indexmill.retrieve.masks import Masks
 
-        masks, chosen = self.once("masks", lambda: Masks(self)), Filter.of(where)
-        with _sound(self.path, "metadata of documents"):
-            mask = masks.mask(chosen)
-        return None if mask.all() else mask
+        return self.once("masks", lambda: Masks(self, self.access))
+
+    @property
+    def access(self) -> Access | None:
+        """What the snapshot says about rights: the field that says who may read a document; None if everyone may.
+
+        Raises ConfigurationError for a snapshot that says it in a way that is not known here.
+        """
+        (access,) = self.once("access", lambda: (Access.of(self.manifest, self.path),))
+        return access
 
     # Artifacts
 

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-__all__ = ["EVERYTHING_ELSE", "CorpusSettings", "FieldNames", "as_tuple"]
+__all__ = ["EVERYTHING_ELSE", "AccessSettings", "CorpusSettings", "FieldNames", "as_tuple"]
 
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
@@ -45,6 +45,17 @@ class FieldNames(BaseModel):
         return self
 
 
+class AccessSettings(BaseModel):
+    """Who may read a document: those in one of the groups that a field of its metadata names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    field: str = Field(min_length=1, description="A key of the metadata: its value is a text or a list of texts")
+    required: bool = Field(
+        default=True, description="False: a document without the field is for everyone; true: it is refused"
+    )
+
+
 class CorpusSettings(BaseModel):
     """Where the corpus lies and how it is read. Every text is UTF-8; there is no setting for another encoding."""
 
@@ -54,6 +65,11 @@ class CorpusSettings(BaseModel):
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
     exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")
     fields: FieldNames = FieldNames()
+    access: AccessSettings | None = Field(
+        default=None,
+        description="Who may read a document, by groups that a field of it names: `{field: groups, required: true}`; "
+        "null: everyone reads all. With `required: false` documents without the field are for everyone",
+    )
     max_document_bytes: int = Field(
         default=10_000_000, ge=1, le=500_000_000, description="Title, text and metadata of one document, as UTF-8"
     )
@@ -88,6 +104,17 @@ class CorpusSettings(BaseModel):
                 f"max_reading_memory_bytes is {self.max_reading_memory_bytes}, and documents of max_document_bytes "
                 f"({self.max_document_bytes}) take up to eight times as much to read: raise the one or lower the other"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _keep_the_groups(self) -> Self:
+        if self.access is None:
+            return self
+        field, fields = self.access.field, self.fields
+        if field in {fields.id, fields.title, fields.text, *fields.source}:
+            raise ValueError(f"access.field is {field!r}, which fields takes for something else: give groups their own")
+        if isinstance(fields.metadata, tuple) and field not in fields.metadata:
+            raise ValueError(f"access.field is {field!r}, which fields.metadata does not keep: add it there")
         return self
 
     @property

@@ -9,7 +9,7 @@ import click
 from indexmill.command.model import answering_options, answering_settings, asking, model_of, prompts_of
 from indexmill.command.options import Options, common, parameters_by_method
 from indexmill.command.query import cited, few, titled, wrapped
-from indexmill.command.retrieval import reranking_of, retrieving
+from indexmill.command.retrieval import principals_of, reranking_of, retrieving, say_what_is_hidden
 from indexmill.command.waiting import Waiting, WatchedLlm
 from indexmill.errors import BadInput
 from indexmill.text.counted import counted
@@ -58,7 +58,7 @@ def command(
         raise BadInput("--quote asks no model: leave --model, --base-url, --api-key-env and --max-output-tokens out")
     llm = None if quote else model_of(options)
     prompts = None if llm is None else prompts_of(options)
-    by = reranking_of(options)
+    by, principals = reranking_of(options), principals_of(options)
     with Waiting("retrieving") as waiting, options.open_snapshot() as snapshot:
         method = method or snapshot.default_method
         found = snapshot.answer(
@@ -71,9 +71,11 @@ def command(
             parameters=parameters_by_method(options.settings, [method]).get(method),
             answering=answering_settings([method], answering).get(method),
             prompts=prompts,
+            principals=principals,
             **limit,
             **by._asdict(),
         )
+        say_what_is_hidden(snapshot, principals)
     for caution in found.cautions:
         click.echo(one_line(f"caution: {caution}"), err=True)
     if options.json:

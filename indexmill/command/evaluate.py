@@ -11,11 +11,12 @@ from click.core import ParameterSource
 
 from indexmill.command.model import answering_options, asking
 from indexmill.command.options import Options, common, numbers, parameters_by_method
-from indexmill.command.retrieval import reranking_of, retrieving
+from indexmill.command.retrieval import principals_of, reranking_of, retrieving
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.text.counted import counted
 from indexmill.text.table import table
 
@@ -135,6 +136,8 @@ def command(
     of its words that the answer contains (recall), exact match and F1. Every run pays for every question: see --dry-run
     first, and --answers FILE, from which an interrupted run continues.
 
+    All documents are read, whoever may read them, unless --as says as whom.
+
     With --judge A,B, the model answers by both methods and says which answer covers more, is richer, helps more, and is
     clearer. Neither gold_ids nor "answer" is needed, and --make-questions writes such questions.
     """
@@ -164,8 +167,8 @@ def command(
         raise BadInput(f"--output {output}: there is no folder {output.parent}")
     with options.open_snapshot(processes or 1) as snapshot:
         given = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
-        where = options.where or None
-        found = evaluate(snapshot, asked, methods, numbers(ks), where=where, parameters=given, **by._asdict())
+        how = {**by._asdict(), "where": options.where or None, "principals": principals_of(options, UNRESTRICTED)}
+        found = evaluate(snapshot, asked, methods, numbers(ks), parameters=given, **how)
         titles = {} if misses is None else titles_of(snapshot)
     if output is not None:
         write_results(output, (one for result in found.methods.values() for one in result.each))
@@ -203,7 +206,7 @@ def command(
 
 
 _SNAPSHOT = {"version", "alias", "run", "manifest"}
-_RETRIEVAL = {"method", "where", "settings", "rerank", "rerank_model", "rerank_depth"}
+_RETRIEVAL = {"method", "where", "settings", "rerank", "rerank_model", "rerank_depth", "principals", "unrestricted"}
 _RECALL = {"processes", "output", "misses"}
 _MODEL = {"model", "base_url", "api_key_env", "max_output_tokens", "max_questions"}
 _ANSWERING = {

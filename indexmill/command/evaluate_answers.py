@@ -15,7 +15,7 @@ from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.base import Bill
 from indexmill.command.model import answering_settings, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
-from indexmill.command.retrieval import Reranking
+from indexmill.command.retrieval import Reranking, principals_of
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate.abstract_questions import abstract_questions
 from indexmill.evaluate.answers import AnswerEvaluation, Asking, bill, evaluate_answers
@@ -24,6 +24,7 @@ from indexmill.evaluate.recall import read_questions
 from indexmill.mistakes import mistakes
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable
+from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.text.counted import counted
 from indexmill.text.table import table
 
@@ -84,6 +85,7 @@ def evaluate_answers_of(
             settings=answering_settings(methods, answering),
             parameters=parameters_by_method(options.settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
+            principals=principals_of(options, UNRESTRICTED),
             **by._asdict(),
         )
         prices = {name: _price(options, name) for name in sorted({_name(one) for one in (llm, judging) if one})}

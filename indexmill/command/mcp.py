@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from indexmill.command.options import Options, common, kept_option, together, trust_option
+from indexmill.command.options import Options, as_option, common, kept_option, together, trust_option
 from indexmill.command.versions import selection
 from indexmill.errors import BadInput
 from indexmill.extras import not_installed
@@ -36,11 +36,16 @@ served_index = together(
         help="Answer large batches with N helper processes.",
     ),
     trust_option,
+    click.option(
+        "--demand-rights", is_flag=True, help="Serve no version that does not say who may read its documents."
+    ),
 )
 """Adds STORE, and the options that choose the version, for ``wanted_of``."""
 
 
-def wanted_of(options: Options, place: str | None, poll: float, processes: int, **more: object) -> Wanted:
+def wanted_of(
+    options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **more: object
+) -> Wanted:
     """Which index to serve."""
     if place is not None:
         if options.store not in (None, place):
@@ -62,14 +67,16 @@ def wanted_of(options: Options, place: str | None, poll: float, processes: int, 
         poll=poll,
         processes=processes,
         trust=trust,
+        demand_rights=demand_rights,
         **more,  # type: ignore[arg-type]
     )
 
 
 @click.command("mcp")
 @served_index
+@as_option("Read as a member of this group, where documents say who may read them; may be repeated.")
 @common
-def command(options: Options, place: str | None, poll: float, processes: int) -> None:
+def command(options: Options, place: str | None, poll: float, processes: int, demand_rights: bool) -> None:
     """Serve the index of STORE to an assistant, by the Model Context Protocol over standard input and output.
 
     The tools are search, read_document and list_versions. For an assistant that starts its servers itself:
@@ -85,15 +92,17 @@ def command(options: Options, place: str | None, poll: float, processes: int) ->
         from indexmill.mcp.tools import make_server
     except ImportError as error:
         raise not_installed("indexmill mcp", "mcp", error) from error
+    from indexmill.serve.callers import Caller
     from indexmill.serve.engine import Engine
     from indexmill.serve.limits import Limits
     from indexmill.serve.logs import log_to_standard_error
 
-    wanted = wanted_of(options, place, poll, processes)
+    caller = Caller("stdio", options.principals or None)
+    wanted = wanted_of(options, place, poll, processes, demand_rights)
     index = open_index(wanted)
     log_to_standard_error()
     engine = Engine(index, wanted, Limits())
     try:
-        anyio.run(make_server(engine).run_stdio_async)
+        anyio.run(make_server(engine, caller).run_stdio_async)
     finally:
         engine.close()

@@ -40,6 +40,7 @@ __all__ = [
     "GroupedCommand",
     "Options",
     "anchored",
+    "as_option",
     "candidate",
     "common",
     "kept_argument",
@@ -81,6 +82,8 @@ class Options:
     trust: Trust | None = None
 
     where: tuple[str, ...] = ()
+    principals: tuple[str, ...] = ()
+    unrestricted: bool = False
     settings: tuple[str, ...] = ()
     rerank: str | None = None
     rerank_model: str | None = None
@@ -220,6 +223,12 @@ def _use_cache(ctx: click.Context, parameter: click.Parameter, value: str | None
 kept_option = functools.partial(click.option, callback=_keep, expose_value=False)
 """An option whose value goes into ``Options``, and is not handed to the command."""
 
+
+def as_option(text: str) -> Decorator:
+    """``--as``, whose groups are kept as ``Options.principals``; text: its help."""
+    return kept_option("--as", "principals", metavar="GROUP", multiple=True, help=text)
+
+
 kept_argument = functools.partial(click.argument, callback=_keep, expose_value=False)
 
 
@@ -293,6 +302,7 @@ class GroupedCommand(click.Command):
 
 SHARED_GROUPS: Mapping[str, Collection[str]] = {
     "Reranking": ("rerank", "rerank_model", "rerank_depth"),
+    "Who asks": ("principals", "unrestricted"),
     "Which index": ("version", "alias", "run", "manifest", "trust", "store", "cache", "config", "corpus"),
     "Output": ("explain", "json", "debug"),
 }

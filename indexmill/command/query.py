@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from indexmill.command.options import SHARED_GROUPS, GroupedCommand, Options, common, parameters_by_method, together
-from indexmill.command.retrieval import reranking_of, retrieving
+from indexmill.command.retrieval import principals_of, reranking_of, retrieving, say_what_is_hidden
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.retrieve.family import Option
@@ -89,8 +89,10 @@ def command(
         if twice := sorted(parameters.keys() & others):
             raise BadInput(f"--set and an option of its own both name {', '.join(twice)}: give one of them")
         parameters |= others
-        where = options.where or None
-        hits = snapshot.retrieve(question, method=method, k=k, where=where, parameters=parameters, **by._asdict())
+        where, principals = options.where or None, principals_of(options)
+        given_all = {**by._asdict(), "where": where, "parameters": parameters, "principals": principals}
+        hits = snapshot.retrieve(question, method=method, k=k, **given_all)
+        say_what_is_hidden(snapshot, principals)
         if options.json:
             options.print_json(
                 {

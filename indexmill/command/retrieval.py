@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from indexmill.command.options import Options, kept_option, pinned, together
+from indexmill.command.options import Options, as_option, kept_option, pinned, together
 from indexmill.errors import BadInput
 from indexmill.models.reranker import Reranker, open_reranker
+from indexmill.retrieve.rights import UNRESTRICTED, Principals
 from indexmill.text.printable import one_line
 
-__all__ = ["Reranking", "reranking_of", "retrieving"]
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Reranking", "principals_of", "reranking_of", "retrieving", "say_what_is_hidden"]
 
 DEPTH = 50
 
@@ -52,9 +56,24 @@ retrieving = together(
         help="Search only documents for which this holds, such as 'year>=2024', lang=en,de or 'author exists'; "
         "may be repeated, and then all conditions have to hold.",
     ),
+    as_option("Read as a member of this group, where documents say who may read them; may be repeated."),
+    kept_option("--unrestricted", is_flag=True, help="Read all documents, whoever may read them."),
     pinned,
 )
-"""Adds the options of reranking, ``--set``, ``--where``, and those that choose the snapshot."""
+"""Adds the options of reranking, ``--set``, ``--where``, those of rights, and those that choose the snapshot."""
+
+
+def principals_of(options: Options, default: Principals = None) -> Principals:
+    """As whom the options say to read; ``default`` where they say nothing."""
+    if options.principals and options.unrestricted:
+        raise BadInput("--as and --unrestricted exclude each other: give one of them")
+    return UNRESTRICTED if options.unrestricted else options.principals or default
+
+
+def say_what_is_hidden(snapshot: Snapshot, principals: Principals) -> None:
+    """Say on standard error that documents say who may read them, to somebody who has not said who asks."""
+    if snapshot.access is not None and not principals:
+        click.echo("this index says who may read its documents: name your groups with --as GROUP", err=True)
 
 
 def reranking_of(options: Options) -> Reranking:

@@ -9,7 +9,7 @@ import click
 
 from indexmill.command.mcp import served_index, wanted_of
 from indexmill.command.model import asking, model_of, prompts_of
-from indexmill.command.options import Decorator, GroupedCommand, Options, common, kept_option
+from indexmill.command.options import Decorator, GroupedCommand, Options, as_option, common, kept_option
 from indexmill.command.retrieval import reranking_of
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
@@ -17,6 +17,7 @@ from indexmill.serve.callers import Tokens, add_token
 from indexmill.serve.limits import Limits
 
 if TYPE_CHECKING:
+    from indexmill.serve.index import Wanted
     from indexmill.serve.run import Mount
 
 __all__ = ["command"]
@@ -24,7 +25,7 @@ __all__ = ["command"]
 _LIMITS = Limits()
 
 _GROUPS = {
-    "Who may ask": ("tokens", "new_token", "insecure", "tls_cert", "tls_key"),
+    "Who may ask": ("tokens", "new_token", "principals", "demand_rights", "insecure", "tls_cert", "tls_key"),
     "Limits": (
         "max_body",
         "max_question",
@@ -84,6 +85,9 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
     metavar="NAME",
     help="Add a token to the file of --tokens, print it, and serve nothing. Only its SHA-256 is kept.",
 )
+@as_option(
+    "With --new-token: a group as which the token reads, where documents say who may read them; may be repeated."
+)
 @click.option("--insecure", is_flag=True, help="Serve other machines without asking for tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key.")
@@ -119,7 +123,9 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
     help="Take no version in which nothing is found for this question; may be repeated.",
 )
 @common
-def command(options: Options, place: str | None, poll: float, processes: int, **given: Any) -> None:
+def command(
+    options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **given: Any
+) -> None:
     """Serve the index of STORE over HTTP: /retrieve, /answer, /versions, /health, /ready, /metrics, and MCP at /mcp.
 
     Without --snapshot, the newest version is served, or what --alias points to, as that moves; each answer comes from
@@ -136,12 +142,15 @@ def command(options: Options, place: str | None, poll: float, processes: int, **
             raise BadInput("--new-token: name the file of tokens with --tokens FILE")
         _print_token(options, tokens, given["new_token"])
         return
+    if options.principals:
+        raise BadInput("--as is for --new-token: the tokens of callers say in which groups they are")
     _check(tokens, given)
-    _serve(options, place, poll, processes, None if tokens is None else Tokens(tokens), given)
+    wanted = wanted_of(options, place, poll, processes, demand_rights, methods=given["warm"], smoke=given["smoke"])
+    _serve(options, wanted, None if tokens is None else Tokens(tokens), given)
 
 
 def _print_token(options: Options, path: Path, name: str) -> None:
-    token = add_token(path, name)
+    token = add_token(path, name, options.principals)
     if options.json:
         options.print_json({"name": name, "token": token, "tokens": str(path)})
     else:
@@ -159,9 +168,7 @@ def _check(tokens: Path | None, given: dict[str, Any]) -> None:
         raise BadInput("--tls-cert and --tls-key go together")
 
 
-def _serve(
-    options: Options, place: str | None, poll: float, processes: int, tokens: Tokens | None, given: dict[str, Any]
-) -> None:
+def _serve(options: Options, wanted: Wanted, tokens: Tokens | None, given: dict[str, Any]) -> None:
     try:
         from indexmill.serve.run import serve
         from indexmill.serve.server import Address
@@ -186,7 +193,6 @@ def _serve(
         rate=given["rate"],
     )
     address = Address(given["host"], given["port"], given["tls_cert"], given["tls_key"], given["linger"])
-    wanted = wanted_of(options, place, poll, processes, methods=given["warm"], smoke=given["smoke"])
     serve(
         wanted, address, limits, models, tokens, mount=None if given["no_mcp"] else _mcp(), insecure=given["insecure"]
     )

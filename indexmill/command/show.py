@@ -141,6 +141,9 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
     counts = {"documents": corpus["documents"], "passages": corpus["passages"], **corpus["counts"]}
     lines.append("corpus    " + _counted(counts))
     lines.append("methods   " + ", ".join(shown["methods"]))
+    if access := shown["configuration"].get("corpus", {}).get("access"):
+        others = "nobody" if access["required"] else "everyone"
+        lines.append(one_line(f"rights    by the field {access['field']}; a document without it is for {others}"))
     for name, model in sorted(shown["models"].items()):
         lines.append(f"{name:<9} {_value(model)}")
     for name, family in sorted(shown["families"].items()):

@@ -17,6 +17,7 @@ from indexmill.answer.scores import Scores, scores_of
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM
+from indexmill.retrieve.rights import UNRESTRICTED, Principals
 
 if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
@@ -34,7 +35,8 @@ BATCH = 64
 class Asking:
     """The options of answering, as ``Snapshot.answer_batch`` takes them.
 
-    settings: answering settings by method. parameters: retrieval settings by method.
+    settings: answering settings by method. parameters: retrieval settings by method. principals: by default all
+    documents are read, whoever may read them.
     """
 
     llm: LLM
@@ -48,11 +50,17 @@ class Asking:
     rerank: Reranker | None = None
     rerank_depth: int = 50
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    principals: Principals = UNRESTRICTED
 
     @property
     def retrieval(self) -> dict[str, Any]:
         """The arguments that all retrievals share."""
-        return {"where": self.where, "rerank": self.rerank, "rerank_depth": self.rerank_depth}
+        return {
+            "where": self.where,
+            "rerank": self.rerank,
+            "rerank_depth": self.rerank_depth,
+            "principals": self.principals,
+        }
 
 
 @dataclass(frozen=True, slots=True)

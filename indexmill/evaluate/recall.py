@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, recall
+from indexmill.retrieve.rights import UNRESTRICTED, Principals
 
 if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
@@ -186,6 +187,7 @@ def evaluate(
     rerank_depth: int = 50,
     parameters: Mapping[str, Mapping[str, object]] | None = None,
     tokens: int | None = None,
+    principals: Principals = UNRESTRICTED,
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
@@ -193,6 +195,7 @@ def evaluate(
     rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
     parameters: settings by method in place of the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens:
     keep hits of each question beyond the largest k until they have this many tokens; changes neither recall nor time.
+    principals: as whom to read; by default the whole index is measured, whoever may read its documents.
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot lacks.
     """
@@ -223,7 +226,7 @@ def evaluate(
     known: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
         known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
-    retrieval: dict[str, Any] = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth}
+    retrieval = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth, "principals": principals}
     return Evaluation(
         version=snapshot.version,
         methods={
@@ -261,10 +264,11 @@ def found_documents(
 ) -> list[list[str]]:
     """The first k distinct documents that a method finds for each question; fewer where it finds fewer.
 
-    vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
+    All documents are read, whoever may read them. vectors: of the questions, ``(n_questions, d) float32``; None for a
+    method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
-    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {})
+    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {"principals": UNRESTRICTED})
     contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
     return [evidence_documents(hits)[:k] for hits in contexts]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from indexmill.export.opening import opening
 from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.rights import Access
 from indexmill.store.manifest import Manifest
 from indexmill.store.sbom import SBOM
 from indexmill.text.counted import counted
@@ -69,6 +70,7 @@ def card(
         ("Corpus", f"{given}; fingerprint of the set of documents {code(corpus.fingerprint)}"),
         ("Lineage", f"SHA-256 {code(manifest.lineage)}"),
         ("Format", f"{manifest.format_version}; readers of format {manifest.minimum_reader_version} and later open it"),
+        *_rights(manifest),
     ]
     parts = [
         "# An indexmill snapshot",
@@ -86,6 +88,15 @@ def card(
         *opening(manifest, digest, form),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Who may read the documents, where they say so."""
+    access = Access.of(manifest, "the snapshot")
+    if access is not None:
+        others = "for nobody" if access.required else "for everyone"
+        said = f"the field {code(access.field)} names the groups that a document is for; one without it is {others}"
+        yield "Rights", f"{said}. Readers keep to that where they answer questions; no file of this folder does"
 
 
 def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:

@@ -41,8 +41,11 @@ _MOST_CHARACTERS = 20_000
 _READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
-def make_server(engine: Engine) -> MCPServer[Any]:
-    """The MCP server of an engine, to be run over stdio, or mounted by ``mounted``."""
+def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
+    """The MCP server of an engine, to be run over stdio, or mounted by ``mounted``.
+
+    caller: who asks over stdio; over HTTP that is known of each request.
+    """
     server: MCPServer[Any] = MCPServer(
         "indexmill", title="indexmill", instructions=_INSTRUCTIONS, version=indexmill.__version__, log_level="WARNING"
     )
@@ -70,7 +73,7 @@ def make_server(engine: Engine) -> MCPServer[Any]:
         """
         with _told():
             request = RetrieveRequest(question=question, k=k, method=method, where=where)
-            found, _ = await engine.retrieve(request, _caller(ctx))
+            found, _ = await engine.retrieve(request, _caller(ctx, caller))
             return RetrieveResponse.model_validate(found.to_dict())
 
     async def read_document(
@@ -84,7 +87,7 @@ def make_server(engine: Engine) -> MCPServer[Any]:
         `length` says how long the whole text is: read on from start + the length of the text that you got.
         """
         with _told():
-            version, manifest, found = await engine.document(document_id, _caller(ctx))
+            version, manifest, found = await engine.document(document_id, _caller(ctx, caller))
             url = found.metadata.get("url")
             return FoundDocument(
                 version=version,
@@ -157,7 +160,7 @@ class _told:  # noqa: N801 - used as a block
             raise ToolError(failure.message) from None
 
 
-def _caller(ctx: Context[Any, Any]) -> Caller:
-    """Who asks: the caller of the HTTP request; over stdio whoever started the process."""
+def _caller(ctx: Context[Any, Any], caller: Caller) -> Caller:
+    """Who asks: the caller of the HTTP request; over stdio ``caller``, who started the process."""
     request = ctx.request_context.request
-    return ANONYMOUS if request is None else request.state.caller
+    return caller if request is None else request.state.caller

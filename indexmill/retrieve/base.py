@@ -96,9 +96,10 @@ class QueryBatch:
 
     questions: validated, not empty. vectors: ``(n_questions, d) float32``, parallel to questions; d is 0 if no method
     uses vectors. encode: encodes further texts, such as a name in a question; None if the caller passed the vectors.
-    allowed: the passages that take part, the same for all questions; None for all. explain: True if hits carry
-    explanations. names: for each question, canonical names that it is known to mention, beside those in its text; empty
-    if there are none for any question. shared: results by name.
+    allowed: the passages that take part, the same for all questions; None for all. readable: the passages that the
+    asker may read, ``allowed`` among them; None if the asker may read all. explain: True if hits carry explanations.
+    names: for each question, canonical names that it is known to mention, beside those in its text; empty if there are
+    none for any question. shared: results by name.
     """
 
     questions: Sequence[str]
@@ -108,6 +109,7 @@ class QueryBatch:
     explain: bool = True
     names: Sequence[Sequence[str]] = ()
     shared: dict[str, Any] = field(default_factory=dict)
+    readable: Allowed | None = None
 
     def first_of(self, name: str, k: int, find: Callable[[int], list[P]], cut: Callable[[P], P]) -> list[P]:
         """The first k of a list for each question, cached for all methods at the largest length that any of them needs.

@@ -58,7 +58,8 @@ def links_of(
 ) -> list[Links]:
     """The entities that each question names, by its words and by the nearest name, cached for all methods.
 
-    See ``link_known``, ``link_named`` and ``link_nearest``. Methods of one snapshot have the same names and entities.
+    counts: True for the rows of ``names`` that questions may be linked to. See ``link_known``, ``link_named`` and
+    ``link_nearest``. Methods of one snapshot have the same names and entities.
     """
     key = f"links at {least}"
     if key not in asked.shared:
@@ -66,7 +67,16 @@ def links_of(
         if asked.names:
             linked = link_named(asked.names, linked, names, counts)
         if asked.encode is not None and vectors:
-            linked = link_nearest(asked.questions, linked, asked.encode, vectors, rows, least, asked.names)
+            linked = link_nearest(
+                asked.questions,
+                linked,
+                asked.encode,
+                vectors,
+                rows,
+                least,
+                asked.names,
+                counts=None if asked.allowed is None else counts,
+            )
         asked.shared[key] = linked
     found: list[Links] = asked.shared[key]
     return found
@@ -102,12 +112,15 @@ def link_known(
     return linked
 
 
-def mentioned(asked: QueryBatch, names: NameIndex) -> list[list[str]]:
+def mentioned(
+    asked: QueryBatch, names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]] | None = None
+) -> list[list[str]]:
     """The canonical names that each question mentions, whether or not an entity has them.
 
     These are names of entities in its text, names that the rules recognise, and names that it is known to mention.
+    counts: True for the rows of ``names`` that questions may be linked to; None for all.
     """
-    linked = link_known(asked.questions, names, lambda rows: np.ones(len(rows), dtype=np.bool_))
+    linked = link_known(asked.questions, names, counts or (lambda rows: np.ones(len(rows), dtype=np.bool_)))
     return [
         list(dict.fromkeys([*(link.name for link in links), *question_names(question), *told]))
         for question, links, told in zip(
@@ -143,11 +156,13 @@ def link_nearest(
     rows: npt.NDArray[np.integer] | None,
     least: float,
     named: Sequence[Sequence[str]] = (),
+    counts: Callable[[Rows], npt.NDArray[np.bool_]] | None = None,
 ) -> list[Links]:
     """Add to the links of each question the entities whose name vectors are nearest to its unknown names.
 
     vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: the minimum
     similarity of a nearest name. named: canonical names of each question, beside those that the rules recognise.
+    counts: True for the rows that may be linked; None for all.
     """
     unknown = []
     for question, links, told in zip(questions, linked, named or [()] * len(questions), strict=True):
@@ -157,8 +172,11 @@ def link_nearest(
     wanted = sorted({name for names in unknown for name in names})
     if not wanted:
         return list(linked)
+    allowed = None
+    if counts is not None:
+        allowed = counts(np.arange(sum(map(len, vectors))) if rows is None else rows.astype(np.int64))
     entity: dict[str, Link] = {}
-    for name, (found, similarities) in zip(wanted, nearest(vectors, encode(wanted), 1), strict=True):
+    for name, (found, similarities) in zip(wanted, nearest(vectors, encode(wanted), 1, allowed), strict=True):
         if len(found) and similarities[0] >= least:
             row = int(found[0] if rows is None else rows[found[0]])
             entity[name] = Link(row, name, min(float(similarities[0]), 1.0))

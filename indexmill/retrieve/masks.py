@@ -1,7 +1,7 @@
-"""Passage masks of filters: conditions evaluated column by column on the metadata of a snapshot's documents.
+"""Passage masks of filters and rights, from the metadata of a snapshot's documents.
 
 A field is read once, from the JSON of the documents that can have it, into one column of values per type.
-``indexmill.retrieve.filters`` defines the comparisons.
+``indexmill.retrieve.filters`` defines the comparisons, ``indexmill.retrieve.rights`` who may read what.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob
 from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.document_rights import KEPT_READERS, DocumentRights
 from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
 from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.rights import Access
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Column", "Masks"]
+__all__ = ["Column", "Masks", "Selection"]
 
 KEPT_FILTERS = 8
 """The number of masks cached per snapshot, one byte per passage each."""
@@ -158,27 +160,77 @@ def _float(number: Number) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-class Masks:
-    """The masks of one snapshot. Thread-safe; caches the last few."""
+class Selection(NamedTuple):
+    """The passages of a retrieval, as masks ``(n_passages,)``, read-only; None for all.
 
-    def __init__(self, artifacts: Artifacts) -> None:
+    allowed: those that take part. readable: those that the asker may read, which all the others are among.
+    """
+
+    allowed: Allowed | None
+    readable: Allowed | None
+
+
+class Masks:
+    """The masks of one snapshot. Thread-safe; caches the last few.
+
+    access: what the snapshot says about rights; None if everyone may read all of it.
+    """
+
+    def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
         self._passages = passages_of(artifacts)
         self._documents = Rows(artifacts, "documents", [])
+        self._rights = None if access is None else DocumentRights(artifacts, access)
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
+        self._readable = lru_cache(maxsize=KEPT_READERS)(self._readable_passages)
 
-    def mask(self, filter_: Filter) -> Allowed:
+    def mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
         """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
 
-        Raises BadInput for a field that no document has.
+        principals: whose documents alone are looked at; None for all documents. Raises BadInput for a field that none
+        of these documents has.
         """
-        return self._mask(filter_)
+        return self._mask(filter_, principals)
 
-    def _evaluate(self, filter_: Filter) -> Allowed:
-        held: Allowed = np.ones(len(self._documents), dtype=np.bool_)
+    def readable(self, principals: frozenset[str]) -> Allowed | None:
+        """A mask of the passages that some principals may read, read-only; None if they may read all documents."""
+        return self._readable(principals)
+
+    def select(self, filter_: Filter | None, principals: frozenset[str] | None) -> Selection:
+        """The passages of a retrieval; principals: None for all documents. Raises as ``mask`` does."""
+        readable = None if principals is None else self.readable(principals)
+        if readable is None:
+            principals = None
+        if filter_ is None:
+            return Selection(readable, readable)
+        allowed = self.mask(filter_, principals)
+        return Selection(None if readable is None and allowed.all() else allowed, readable)
+
+    def documents(self, principals: frozenset[str] | None) -> Allowed | None:
+        """A mask ``(n_documents,)`` of the documents that some principals may read; None for all."""
+        if principals is None or self._rights is None:
+            return None
+        readable = self._rights.documents(principals)
+        return None if readable.all() else readable
+
+    def _readable_passages(self, principals: frozenset[str]) -> Allowed | None:
+        readable = self.documents(principals)
+        return None if readable is None else self._of_passages(readable)
+
+    def _evaluate(self, filter_: Filter, principals: frozenset[str] | None) -> Allowed:
+        readable = self.documents(principals)
+        held: Allowed = np.ones(len(self._documents), dtype=np.bool_) if readable is None else readable.copy()
+        asked = held.copy()
         for condition in filter_.conditions:
-            held &= self._column(condition.field).holds(condition)
-        mask: Allowed = held[self._passages.documents]
+            column = self._column(condition.field)
+            if condition.field not in DOCUMENT_FIELDS and asked.any() and not (column.present & asked).any():
+                known = ", ".join(self._known(asked))
+                raise BadInput(f"where: no document has a field {condition.field!r}; there are {known}")
+            held &= column.holds(condition)
+        return self._of_passages(held)
+
+    def _of_passages(self, documents: Allowed) -> Allowed:
+        mask: Allowed = documents[self._passages.documents]
         mask.setflags(write=False)
         return mask
 
@@ -191,15 +243,15 @@ class Masks:
             for place, leaves in _texts(column) if of_document else _found(column, field, artifact.name):
                 rows.extend([first + place] * len(leaves))
                 values.extend(leaves)
-        if len(self._documents) and not rows and not of_document:
-            raise BadInput(f"where: no document has a field {field!r}; there are {', '.join(self._known())}")
         return Column(len(self._documents), rows, values)
 
-    def _known(self) -> list[str]:
-        """The names of the documents' fields, printable and limited to ``_SHOWN``, for messages."""
+    def _known(self, documents: Allowed) -> list[str]:
+        """The names of these documents' fields, printable and limited to ``_SHOWN``, for messages."""
         names: set[str] = set()
-        for number in range(len(self._documents.tables)):
-            for text in self._documents.column(number, "metadata").unique().to_pylist():
+        for number, first in enumerate(self._documents.starts[:-1]):
+            metadata = self._documents.column(number, "metadata")
+            (places,) = documents[first : first + len(metadata)].nonzero()
+            for text in metadata.take(places).unique().to_pylist():
                 names.update(_names(json.loads(text), ""))
         shown = [name if name.isprintable() else repr(name) for name in sorted(names)[:_SHOWN]]
         return [*DOCUMENT_FIELDS, *shown, *(["..."] if len(names) > len(shown) else [])]

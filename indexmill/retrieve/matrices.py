@@ -79,6 +79,12 @@ class Sparse:
         """The number of links of each row."""
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
+    def counts_of(self, columns: npt.NDArray[np.bool_]) -> Rows:
+        """The number of each row's links to some columns, given as a mask: ``(n_rows,)``."""
+        held = np.zeros(len(self.indices) + 1, dtype=np.int64)
+        np.cumsum(columns[self.indices], out=held[1:])
+        return np.diff(held[self.indptr])
+
 
 def rarity(documents: Integers) -> Scores:
     """The weights of entities by document frequency: 1 for one document, falling with the logarithm."""

@@ -15,7 +15,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +23,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indexmill.errors import BadInput, ConfigurationError
+from indexmill.retrieve.rights import principals_of
 from indexmill.serve.refusals import Unauthorised
 
 __all__ = ["ANONYMOUS", "Caller", "Tokens", "add_token"]
@@ -36,7 +37,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. principals: whom they may read as; None where nothing is said about that."""
+    """Who asks. principals: the groups as which they read (``indexmill.retrieve.rights``); None for no group."""
 
     name: str
     principals: tuple[str, ...] | None = None
@@ -103,8 +104,10 @@ class Tokens:
             _LOG.info("%s: %d tokens", self._path, len(self._records))
 
 
-def add_token(path: Path, name: str) -> str:
+def add_token(path: Path, name: str, principals: Sequence[str] = ()) -> str:
     """Make a token, add its digest to the file, which may be missing, and return it: it is kept nowhere else.
+
+    principals: see ``Caller``.
 
     Raises BadInput for a name that is taken or malformed, ConfigurationError if the file cannot be used.
     """
@@ -112,8 +115,10 @@ def add_token(path: Path, name: str) -> str:
     if any(record.name == name for record in records):
         raise BadInput(f"{path}: has a token called {name!r}; remove its record first, or choose another name")
     token = f"imt_{secrets.token_urlsafe(32)}"
+    principals_of(principals)  # raises for what are none
     try:
-        record = _Record(name=name, sha256=hashlib.sha256(token.encode()).hexdigest())
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        record = _Record(name=name, sha256=digest, principals=list(dict.fromkeys(principals)) or None)
     except ValidationError:
         raise BadInput(f"{name!r} is no name of a token; expected letters, digits and . _ @ -, 64 at most") from None
     _write(path, _File(tokens=[*records, record]).model_dump_json(indent=2, exclude_none=True) + "\n")

@@ -9,6 +9,7 @@ from indexmill.errors import BadInput, NotFound
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
+    from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
 __all__ = ["Document", "document_of"]
@@ -24,11 +25,15 @@ class Document(NamedTuple):
     metadata: dict[str, Any]
 
 
-def document_of(snapshot: Snapshot, document_id: str) -> Document:
-    """A document of a snapshot; raises NotFound. The first call reads the ids of all documents."""
+def document_of(snapshot: Snapshot, document_id: str, principals: Principals = None) -> Document:
+    """A document of a snapshot; raises NotFound, also for one that these principals may not read.
+
+    The first call reads the ids of all documents.
+    """
     rows, places = snapshot.once("documents by id", lambda: _index(snapshot))
+    readable = snapshot.readable_documents(principals)
     row = places.get(document_id)
-    if row is None:
+    if row is None or not (readable is None or readable[row]):
         try:
             document_id.encode("utf-8")
         except UnicodeEncodeError as error:

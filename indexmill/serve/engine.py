@@ -159,7 +159,8 @@ class Engine:
 
         def read() -> tuple[int | None, str, Document]:
             with self.index.snapshot() as snapshot, _nameless(snapshot):
-                return snapshot.version, manifest_digest(snapshot), document_of(snapshot, document_id)
+                found = document_of(snapshot, document_id, caller.principals)
+                return snapshot.version, manifest_digest(snapshot), found
 
         return await self._in_thread(read)
 
@@ -182,9 +183,10 @@ class Engine:
             "k": request.k,
             "where": request.where or None,
             "parameters": request.parameters,
+            "principals": caller.principals,
         }
         given = {**options, "explain": request.explain, "rerank": request.rerank, "depth": request.rerank_depth}
-        key = json.dumps([given, caller.principals], sort_keys=True)
+        key = json.dumps(given, sort_keys=True)
         if request.rerank:
             options |= {"rerank": self._models.reranker, "rerank_depth": request.rerank_depth}
         return _Way(key, {**options, "explain": request.explain})

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import indexmill
-from indexmill.errors import SnapshotNotFound
+from indexmill.errors import GateRefused, SnapshotNotFound
+from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.snapshot import Snapshot
 from indexmill.store.bucket import place_of
 from indexmill.store.canonical import digest_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from indexmill.store.manifest import Ref
     from indexmill.store.signatures import Trust
 
-__all__ = ["Index", "Pinned", "Wanted", "manifest_digest", "open_index"]
+__all__ = ["Index", "Pinned", "Wanted", "check_rights", "manifest_digest", "open_index"]
 
 
 _PATIENCE = 5.0
@@ -78,7 +79,10 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which index to serve: see ``indexmill.open`` and ``indexmill.follow``. version: pins one, nothing is followed."""
+    """Which index to serve: see ``indexmill.open`` and ``indexmill.follow``.
+
+    version: pins one, nothing is followed. demand_rights: True to serve no version that everyone may read all of.
+    """
 
     path: str
     version: int | None = None
@@ -89,6 +93,7 @@ class Wanted:
     trust: Trust | None = None
     methods: Sequence[str] = ()
     smoke: Sequence[str] = ()
+    demand_rights: bool = False
 
     @property
     def follows(self) -> bool:
@@ -112,6 +117,7 @@ def open_index(wanted: Wanted) -> Index:
             processes=wanted.processes,
             methods=wanted.methods,
             smoke=wanted.smoke,
+            check=check_rights if wanted.demand_rights else None,
             trust=wanted.trust,
         )
     if wanted.smoke:
@@ -125,12 +131,24 @@ def open_index(wanted: Wanted) -> Index:
         trust=wanted.trust,
     )
     try:
+        if wanted.demand_rights:
+            check_rights(snapshot)
         for method in wanted.methods or (snapshot.default_method,):
-            snapshot.retrieve("What is this about?", method)
+            snapshot.retrieve("What is this about?", method, principals=UNRESTRICTED)
     except BaseException:
         snapshot.close()
         raise
     return Pinned(snapshot)
+
+
+def check_rights(snapshot: Snapshot) -> None:
+    """Raise GateRefused for a snapshot that does not say who may read its documents."""
+    if snapshot.access is None:
+        which = "it" if snapshot.version is None else f"version {snapshot.version}"
+        raise GateRefused(
+            f"{snapshot.path}: {which} does not say who may read its documents, which --demand-rights asks for; set "
+            "corpus.access and build again"
+        )
 
 
 def manifest_digest(snapshot: Snapshot) -> str:

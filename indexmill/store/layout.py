@@ -11,6 +11,8 @@ import re
 __all__ = [
     "BRANCH",
     "FORMAT_VERSION",
+    "READER_VERSION",
+    "RIGHTS_VERSION",
     "STORE_FILE",
     "TEMPORARY",
     "alias_name",
@@ -58,6 +60,12 @@ __all__ = [
 
 FORMAT_VERSION = 1
 """The format version that this indexmill writes, and the newest that it reads."""
+
+RIGHTS_VERSION = 2
+"""The oldest reader of a snapshot that says who may read its documents: an older one would show them to everyone."""
+
+READER_VERSION = RIGHTS_VERSION
+"""The newest ``minimum_reader_version`` of a manifest that this indexmill understands."""
 
 BRANCH = "main"
 """The line of versions that a build extends and a reader opens."""

@@ -26,7 +26,7 @@ from pydantic import (
 
 from indexmill.errors import CorruptBlob, UnsupportedFormat
 from indexmill.store.canonical import canonical_json
-from indexmill.store.layout import FORMAT_VERSION
+from indexmill.store.layout import FORMAT_VERSION, READER_VERSION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,9 +172,9 @@ class Manifest(Record):
             oldest = json.loads(data)["minimum_reader_version"]
         except (ValueError, TypeError, KeyError, RecursionError):
             oldest = None  # the validation below says what is wrong
-        if type(oldest) is int and oldest > FORMAT_VERSION:
+        if type(oldest) is int and oldest > READER_VERSION:
             raise UnsupportedFormat(
-                f"{where} needs a reader of format {oldest}; this indexmill reads up to {FORMAT_VERSION}: "
+                f"{where} needs a reader of format {oldest}; this indexmill reads up to {READER_VERSION}: "
                 "install a newer indexmill"
             )
         return super().from_bytes(data, where)

@@ -108,4 +108,6 @@ class Configuration(Settings):
         shaping["embed"].pop("model")  # the place of the model; its digest is in the models' fingerprints
         if self.recognise.published_name is None:
             shaping["recognise"].pop("recogniser")
+        if self.corpus is not None and self.corpus.access is not None:
+            shaping["corpus"] = {"access": self.corpus.access.model_dump(mode="json")}
         return shaping

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from indexmill.store.layout import RIGHTS_VERSION
 from indexmill.store.manifest import Artifact, Corpus, Manifest
 from indexmill.store.manifest import Family as Published
 from indexmill.store.packs import open_pack
@@ -75,7 +76,9 @@ def manifest_of(run: CorpusRun) -> Manifest:
             for shard, receipt in parts.items()
         )
     )
+    published = run.configuration.published()
     return Manifest(
+        minimum_reader_version=RIGHTS_VERSION if "corpus" in published else 1,
         corpus=Corpus(
             fingerprint=run.corpus.fingerprint,
             documents=run.corpus.documents,
@@ -85,7 +88,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
                 for table in ("sentences", "mentions", "entities", *_optional(run.configuration))
             },
         ),
-        configuration=run.configuration.published(),
+        configuration=published,
         environment=dict(environment_fingerprint()),
         models=run.fingerprints,
         artifacts=tuple(artifacts),

@@ -136,6 +136,7 @@ class SnapshotWriter:
         self.artifacts: list[Artifact] = []
         self.families: dict[str, Family] = {}
         self.models: dict[str, object] = {"encoder": EMBEDDER.fingerprint.as_dict()}
+        self.configuration: dict[str, JsonValue] = {}
         self.documents = 0
         self.passages = 0
         self._mentions: list[tuple[int, int, str, str]] = []
@@ -341,6 +342,7 @@ class SnapshotWriter:
     def manifest(self) -> Manifest:
         return Manifest(
             corpus=Corpus(fingerprint="f" * 64, documents=self.documents, passages=self.passages),
+            configuration=self.configuration,
             models=self.models,
             artifacts=tuple(self.artifacts),
             families=self.families,

@@ -55,6 +55,7 @@ def test_the_package_offers_the_reader_and_every_error() -> None:
         "Ref",
         "Snapshot",
         "Trust",
+        "UNRESTRICTED",
         "follow",
         "newest",
         "open",

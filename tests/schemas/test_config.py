@@ -148,6 +148,28 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
         assert Configuration.model_validate({"shards": shards}).published() != plain
 
 
+def test_who_may_read_documents_is_published_and_nothing_else_of_the_corpus() -> None:
+    def of(access: object, **more: object) -> Configuration:
+        return Configuration.model_validate({"corpus": {"paths": ["a.jsonl"], "access": access, **more}})
+
+    assert of(None).published() == Configuration().published()
+    said = of({"field": "groups"}).published()
+    assert said == {**Configuration().published(), "corpus": {"access": {"field": "groups", "required": True}}}
+    assert of({"field": "groups", "required": False}).published()["corpus"]["access"]["required"] is False
+    assert of({"field": "groups"}, fields={"metadata": ["lang", "groups"]})
+    for access, fields, message in (
+        ({"field": "title"}, {}, "takes for something else"),
+        ({"field": "url"}, {}, "takes for something else"),
+        ({"field": "docno"}, {"id": "docno"}, "takes for something else"),
+        ({"field": "groups"}, {"metadata": ["lang"]}, "does not keep"),
+        ({"field": ""}, {}, "at least 1"),
+        ({"fields": "groups"}, {}, "fields"),
+        ("groups", {}, "access"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            of(access, fields=fields)
+
+
 def test_how_entities_are_described_is_published_where_they_are() -> None:
     settings: dict[str, object] = {"description": {"most_pieces": 3}, "same_as": {"cosine": 0.5}}
     plain = Configuration.model_validate({"resolve": settings})

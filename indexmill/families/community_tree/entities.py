@@ -34,7 +34,18 @@ from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = ["BESIDE", "NAMED", "NEAR", "WAYS", "FoundEntities", "Gains", "entities_of", "gains", "with_gains"]
+__all__ = [
+    "BESIDE",
+    "NAMED",
+    "NEAR",
+    "WAYS",
+    "FoundEntities",
+    "Gains",
+    "Limits",
+    "entities_of",
+    "gains",
+    "with_gains",
+]
 
 NEAR, NAMED, BESIDE = 0, 1, 2
 """The ways to find an entity: by its vector, by its name in the question, or in a passage of a named entity."""
@@ -71,16 +82,33 @@ class Gains(NamedTuple):
         return Gains(self.pairs[kept], self.amounts[kept], self.ways[kept])
 
 
-def gains(tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters) -> Gains:
+class Limits(NamedTuple):
+    """What takes part in a retrieval of limited scope, as masks: passages ``(n_passages,)`` and nodes ``(n_nodes,)``.
+
+    nodes: those of whose passages all take part (``CommunityTree.allowed``).
+    """
+
+    passages: Allowed
+    nodes: Allowed
+
+
+def gains(
+    tree: CommunityTree,
+    linked: Sequence[Links],
+    residual: Vectors,
+    setting: CommunityTreeParameters,
+    limits: Limits | None = None,
+) -> Gains:
     """The gains of the entities that each question names, and of the entities in their passages.
 
     linked: the links of each question to rows of the tree's entities. residual: ``(n_questions, d) float32``, the
-    vector of each question without the span of its names.
+    vector of each question without the span of its names. limits: the passages that lead on to entities, and those that
+    they may lead to; None for all.
     """
-    found = [_of_tile(tree, linked[:0], residual[:0], setting)]
+    found = [_of_tile(tree, linked[:0], residual[:0], setting, limits)]
     for first in range(0, len(linked), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
-        one = _of_tile(tree, linked[tile], residual[tile], setting)
+        one = _of_tile(tree, linked[tile], residual[tile], setting, limits)
         asking, rows = parts(one.pairs)
         found.append(one._replace(pairs=paired(asking + first, rows)))
     return Gains(*(np.concatenate(column) for column in zip(*found, strict=True)))
@@ -127,14 +155,18 @@ def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> Lev
 
 
 def _of_tile(
-    tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters
+    tree: CommunityTree,
+    linked: Sequence[Links],
+    residual: Vectors,
+    setting: CommunityTreeParameters,
+    limits: Limits | None,
 ) -> Gains:
     asking, rows, scores = link_columns(linked)
     named = paired(asking, rows)  # ascending, since links are sorted by row
     if not setting.name_weight or not len(named):
         named, rows, scores = named[:0], rows[:0], scores[:0]
     own: Scores = setting.name_weight * scores / np.log(math.e - 1 + np.maximum(tree.passages.degrees(rows), 1))
-    beside, amounts = _beside(tree, named, own, residual, setting)
+    beside, amounts = _beside(tree, named, own, residual, setting, limits)
     pairs = np.concatenate([named, beside])
     ways = np.repeat(np.array([NAMED, BESIDE], np.int8), [len(named), len(beside)])
     order = pairs.argsort(kind="stable")
@@ -142,7 +174,12 @@ def _of_tile(
 
 
 def _beside(
-    tree: CommunityTree, named: Pairs, own: Scores, residual: Vectors, setting: CommunityTreeParameters
+    tree: CommunityTree,
+    named: Pairs,
+    own: Scores,
+    residual: Vectors,
+    setting: CommunityTreeParameters,
+    limits: Limits | None,
 ) -> tuple[Pairs, Scores]:
     """The entities that share a passage with a named entity, and their gains."""
     nothing = np.empty(0, np.int64), np.empty(0)
@@ -151,6 +188,9 @@ def _beside(
     if not setting.hop_weight or not len(narrow):
         return nothing
     owners, passages, places = tree.passages.links(rows[narrow])
+    if limits is not None:
+        inside = limits.passages[passages]
+        owners, passages, places = owners[inside], passages[inside], places[inside]
     owners = narrow[owners]
     through, weights, _ = best_of_each(
         paired(asking[owners], passages), own[owners] * tree.shares(places, setting.mention_weight)
@@ -158,7 +198,10 @@ def _beside(
     asker, passage = parts(through)
     whose, others, _ = tree.extracted.links(passage)
     beside, weights, _ = best_of_each(paired(asker[whose], others), weights[whose])
-    (new,) = (~positions(beside, named)[1]).nonzero()
+    is_new = ~positions(beside, named)[1]
+    if limits is not None:
+        is_new &= limits.nodes[parts(beside)[1]]
+    (new,) = is_new.nonzero()
     if not len(new):
         return nothing
     beside, weights = beside[new], weights[new]

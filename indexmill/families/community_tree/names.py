@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import QueryBatch, Vectors
+from indexmill.retrieve.base import Allowed, QueryBatch, Vectors
 from indexmill.retrieve.columns import positions
 from indexmill.retrieve.entity_names import Keys, name_vectors_of
 from indexmill.retrieve.linking import Links, link_columns, link_known, link_named
@@ -41,12 +41,16 @@ class EntityNames:
         """The names of a snapshot's entities, given their keys."""
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
-    def links(self, asked: QueryBatch) -> list[Links]:
-        """The entities that each question names exactly, or is known to mention; cached in ``asked.shared``."""
+    def links(self, asked: QueryBatch, named: Allowed | None = None) -> list[Links]:
+        """The entities that each question names exactly, or is known to mention; cached in ``asked.shared``.
+
+        named: ``(n_entities,)``, a mask of the entities that questions may be linked to; None for all.
+        """
         if "links of entities" not in asked.shared:
-            linked = link_known(asked.questions, self.index, _every)
+            counts = _every if named is None else lambda rows: named[rows]
+            linked = link_known(asked.questions, self.index, counts)
             if asked.names:
-                linked = link_named(asked.names, linked, self.index, _every)
+                linked = link_named(asked.names, linked, self.index, counts)
             asked.shared["links of entities"] = linked
         found: list[Links] = asked.shared["links of entities"]
         return found

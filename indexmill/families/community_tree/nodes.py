@@ -7,6 +7,7 @@ those of the tables ``communities/<g>``, level by level.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.families.community_tree.names import EntityNames
 from indexmill.families.community_tree.search import CommunityTree
 from indexmill.hits import Hit, NodeLabel
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.entity_labels import entity_labels_of
+from indexmill.retrieve.matrices import Rows, Sparse
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.registry import check_family
-from indexmill.retrieve.rows import Rows
+from indexmill.retrieve.rows import Rows as TableRows
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
@@ -47,13 +50,14 @@ class Communities:
         check_family(artifacts.manifest, artifacts.path, "community_tree", ", so it has no communities")
         self._version = artifacts.version
         self._passages = passages_of(artifacts)
-        self._entities = Rows(
+        self._entities = TableRows(
             artifacts, "described", ["entity_id", "surface", "type", "description", "tokens", "stand_in"]
         )
-        self._communities = Rows(
+        self._communities = TableRows(
             artifacts, "communities", ["community_id", "title", "text", "rating", "tokens", "stand_in"]
         )
-        self._related = Rows(artifacts, "related", ["source", "kind", "description"])
+        self._related = TableRows(artifacts, "related", ["source", "kind", "description"])
+        self._labels = entity_labels_of(artifacts)
         self.tree = open_tree(artifacts)
         self.names = EntityNames.of(artifacts, self._keys(artifacts))
 
@@ -67,6 +71,21 @@ class Communities:
             columns = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
             keys = NameIndex.keys([identity for column in columns for identity in column.to_pylist()])
         return keys
+
+    def spelled(self, readable: Allowed) -> Allowed:
+        """A mask ``(n_entities,)`` of the entities that a readable passage writes as they are shown.
+
+        readable: a mask of the passages that a reader may read.
+        """
+        rows = self._label_rows
+        return (rows >= 0) & self._labels.spelled(readable)[rows] if len(self._labels) else rows >= 0
+
+    @cached_property
+    def _label_rows(self) -> Rows:
+        """The row of each entity among the labels of all entities, -1 for one without."""
+        shards = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
+        found = [self._labels.rows_of(ids) for ids in shards]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def label(self, row: int) -> NodeLabel:
         """The id, name or title, and text of one node."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexmill.families.community_tree.entities import Gains, gains, with_gains
+from indexmill.families.community_tree.entities import Gains, Limits, gains, with_gains
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import Evidence, RankedPassages, rank_passages
@@ -52,10 +52,11 @@ class CommunityTreeReader(PassageRetriever):
 
     def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """Rank passages by the evidence of the nodes found and by their cosine: see ``PassageRetriever``."""
-        setting = self._applied
-        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
-        may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
-        for one in rank_passages(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
+        setting, limits = self._applied, self._limits(asked)
+        shown = ~self._tree.single if limits is None else ~self._tree.single & limits.nodes
+        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, shown)
+        may = self._may(asked, limits) if asked.explain else None
+        for one in rank_passages(self._tree, self._vectors, asked, levels, self._gained(asked, limits), setting, k):
             yield Ranking(one.rows, one.scores, answer=(one.evidence, may))
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
@@ -67,15 +68,15 @@ class CommunityTreeReader(PassageRetriever):
 
     def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
-        setting, shown = self._applied, ~self._tree.single
+        setting, limits = self._applied, self._limits(asked)
+        shown = ~self._tree.single if limits is None else ~self._tree.single & limits.nodes
         levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
-        gained = self._gained(asked)
+        gained = self._gained(asked, limits)
         passages = rank_passages(self._tree, self._vectors, asked, levels, gained, setting, most)
         least = levels[0].first(setting.reach).least if levels else np.empty(0)
-        may = None
-        if asked.allowed is not None:
-            may = self._tree.allowed(asked.allowed)
+        may = self._may(asked, limits)
+        if may is not None and asked.readable is not None:
             levels = nodes_of(self._tree, asked.vectors, setting.k_level, setting, shown & may)
         levels = [level.first(setting.k_level) for level in levels]
         if levels:
@@ -85,13 +86,28 @@ class CommunityTreeReader(PassageRetriever):
             for number, one in enumerate(passages)
         ]
 
-    def _gained(self, asked: QueryBatch) -> Gains:
+    def _limits(self, asked: QueryBatch) -> Limits | None:
+        """The nodes that take part; None for all."""
+        return None if asked.allowed is None else Limits(asked.allowed, self._tree.allowed(asked.allowed))
+
+    def _may(self, asked: QueryBatch, limits: Limits | None) -> Allowed | None:
+        """A mask of the nodes that may be shown; None for all.
+
+        The text of a node spells the names of entities as they are shown, so the asker has to be allowed these, too.
+        """
+        if limits is None or asked.readable is None:
+            return None if limits is None else limits.nodes
+        spelled = self._communities.spelled(asked.readable)
+        return limits.nodes & self._tree.allowed_above(spelled)
+
+    def _gained(self, asked: QueryBatch, limits: Limits | None) -> Gains:
         """The entities that the questions find by words."""
         names, setting = self._communities.names, self._applied
         linked: list[Links] = [()] * len(asked.questions)
         if setting.name_weight:
-            linked = names.links(asked)
-        return gains(self._tree, linked, names.residual(asked.vectors, linked), setting)
+            named = None if limits is None else self._tree.passages.counts_of(limits.passages) > 0
+            linked = names.links(asked, named)
+        return gains(self._tree, linked, names.residual(asked.vectors, linked), setting, limits)
 
     def _merged(
         self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool

@@ -120,11 +120,11 @@ class CommunityTree(LayeredTree):
         """A mask of the nodes that may be shown, given that of passages: nodes with passages, all of them allowed.
 
         A description or a summary repeats what its passages say, so one forbidden passage forbids it. A relation
-        between two allowed entities is safe, too: both were extracted from every passage that states it.
+        between two allowed entities is safe, too: both were extracted from every passage that states it. Nor do other
+        nodes take part in ranking: their vectors are of such texts.
         """
         lengths = np.diff(self.passages.indptr)
-        held = np.concatenate([[0], np.cumsum(np.asarray(passages, np.int64)[self.passages.indices])])
-        return self.allowed_above((np.diff(held[self.passages.indptr]) == lengths) & (lengths > 0))
+        return self.allowed_above((self.passages.counts_of(passages) == lengths) & (lengths > 0))
 
 
 def nodes_of(

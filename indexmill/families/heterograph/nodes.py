@@ -21,6 +21,7 @@ from indexmill.hits import Hit, NodeLabel
 from indexmill.retrieve.base import Allowed, Explanations, Vectors
 from indexmill.retrieve.columns import Pairs, paired, parts, positions, products
 from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import name_vectors_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.passages import passages_of
@@ -31,7 +32,7 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "heterograph_of"]
+__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "heterograph_of", "relation_text"]
 
 GRAPH = "heterograph/graph"
 """The artifact that holds the graph."""
@@ -64,7 +65,7 @@ class HeterographNodes:
 
     def __init__(self, artifacts: Artifacts) -> None:
         check_family(artifacts.manifest, artifacts.path, "heterograph", ", so it has no such nodes")
-        self._version = artifacts.version
+        self._path, self._version = artifacts.path, artifacts.version
         self._passages = passages_of(artifacts)
         self._tables = {
             "S": TableRows(artifacts, "units", ["unit_id", "text"]),
@@ -73,10 +74,13 @@ class HeterographNodes:
             "R": TableRows(artifacts, "heterograph/relations", ["node_id", "said"]),
             "N": TableRows(artifacts, "entities", ["entity_id", "surface"]),
         }
+        self._relation_parts = TableRows(artifacts, "heterograph/relations", ["source", "text", "target"])
+        self._labels = entity_labels_of(artifacts)
         arrays = artifacts.arrays(GRAPH)
         self.graph = Heterograph.of(arrays)
         self._support = Sparse.of(arrays, "passages")
-        self.names, self.words = NameIndex(arrays["entity_keys"]), NameWords.of(artifacts.arrays(NAMES))
+        self._entity_keys = arrays["entity_keys"]
+        self.names, self.words = NameIndex(self._entity_keys), NameWords.of(artifacts.arrays(NAMES))
         self._rows = arrays["rows"]
         self._relation_tokens = arrays["relation_tokens"]
         of_kinds = {kind: artifacts.vectors(pack, "vectors") for kind, pack in _VECTORS.items()}
@@ -86,7 +90,7 @@ class HeterographNodes:
         self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
         self.name_vectors, owners = name_vectors_of(artifacts)
         """The vectors of names, by shard; empty for a snapshot without a family that needs them."""
-        at, has = positions(arrays["entity_keys"], owners)
+        at, has = positions(self._entity_keys, owners)
         self._name_rows = np.where(has, at, -1)
         vectors = {kind: sum(map(len, shards)) for kind, shards in of_kinds.items()}
         if problem := self._problem({kind: len(table) for kind, table in self._tables.items()}, vectors):
@@ -117,17 +121,19 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in found]
 
     def enterable(self, allowed: Allowed) -> Allowed:
-        """A mask of the entities and overviews that may be entered: those linked to an allowed node.
+        """A mask of the entities and overviews that may be entered; parallel to ``words``: ``(n_names,)``.
 
-        allowed: ``(n_nodes,)``. The result is parallel to ``words``: ``(n_names,)``.
+        allowed: ``(n_nodes,)``.
         """
-        names, links = self.graph.rows("N", "O"), self.graph.links
-        leads = allowed.copy()
-        leads[names] = False
-        bounds = links.indptr[names.start : names.stop + 1].astype(np.int64)
-        held = np.concatenate([[0], np.cumsum(leads[links.indices[bounds[0] : bounds[-1]]], dtype=np.int64)])
-        found: Allowed = allowed[names] & (np.diff(held[bounds - bounds[0]]) > 0)
+        found: Allowed = allowed[self.graph.rows("N", "O")]
         return found
+
+    def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
+        """A mask of the allowed nodes that may be shown to a reader: see ``Heterograph.showable``.
+
+        readable: a mask of the passages that the reader may read.
+        """
+        return self.graph.showable(allowed, self._labels.plain(readable))
 
     def of_passages(self, passages: Rows) -> Rows:
         """The texts of some passages, by their rows."""
@@ -163,17 +169,17 @@ class HeterographNodes:
 
     # What is said of them
 
-    def label(self, row: int) -> NodeLabel:
+    def label(self, row: int, readable: Allowed | None = None) -> NodeLabel:
         """The name of one node.
 
         The title of a text or a unit is its document's, that of an attribute its entity's. A relation has no title;
-        entities and overviews have no text.
+        entities and overviews have no text. readable: the passages that the asker may read; None for all.
         """
         (kind,) = self.graph.kinds(np.array([row]))
         (passages,) = self._passages_behind(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
-        return self._label(row, kind, passages)
+        return self._label(row, kind, passages, readable)
 
-    def _label(self, row: int, kind: str, passages: Rows) -> NodeLabel:
+    def _label(self, row: int, kind: str, passages: Rows, readable: Allowed | None) -> NodeLabel:
         """The name of a node of this kind. passages: those that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
@@ -191,18 +197,36 @@ class HeterographNodes:
         if kind == "H":
             return NodeLabel(table.value(place, "element_id"), table.value(place, "title"), table.value(place, "text"))
         if kind == "R":
-            return NodeLabel(table.value(place, "node_id"), "", table.value(place, "said"))
-        return NodeLabel(table.value(place, "entity_id"), table.value(place, "surface"), "")
+            return NodeLabel(table.value(place, "node_id"), "", self._said(place, readable))
+        (shown,) = self._labels.shown(np.array([place]), readable)
+        return NodeLabel(table.value(place, "entity_id"), shown, "")
 
-    def tokens(self, row: int) -> int:
+    def _said(self, place: int, readable: Allowed | None) -> str:
+        """The text of one relation, by its row in its table."""
+        if readable is None:
+            return str(self._tables["R"].value(place, "said"))
+        source, wording, target = (
+            str(self._relation_parts.value(place, name)) for name in ("source", "text", "target")
+        )
+        keys = NameIndex.keys([source, target])
+        at, known = positions(keys, self._entity_keys)
+        if not known.all():
+            raise CorruptBlob(f"{self._path}: a relation has an end that is no entity of the graph")
+        ends = self._labels.shown(self._rows[at + self.graph.rows("N").start].astype(np.int64), readable)
+        return relation_text(ends[0], wording, ends[1])
+
+    def tokens(self, row: int, readable: Allowed | None = None) -> int:
         """The number of tokens of a node's text; an estimate for a relation."""
-        return self._tokens(row, *self.graph.kinds(np.array([row])))
+        (kind,) = self.graph.kinds(np.array([row]))
+        return self._tokens(row, kind, readable)
 
-    def _tokens(self, row: int, kind: str) -> int:
+    def _tokens(self, row: int, kind: str, readable: Allowed | None) -> int:
         """The number of tokens of a node of this kind."""
         place = int(self._rows[row])
         if kind == "T":
             return self._passages.tokens(place)
+        if kind == "R" and readable is not None:
+            return len(self._said(place, readable).encode()) // 4 + 1  # as builds estimate it
         if kind == "R":
             return int(self._relation_tokens[row - self.graph.rows("R").start])
         if kind == "S":
@@ -211,11 +235,16 @@ class HeterographNodes:
         return int(self._tables[kind].value(place, "tokens"))
 
     def hits(
-        self, rows: Rows, scores: Scores, explanations: Explanations = None, allowed: Allowed | None = None
+        self,
+        rows: Rows,
+        scores: Scores,
+        explanations: Explanations = None,
+        allowed: Allowed | None = None,
+        readable: Allowed | None = None,
     ) -> list[Hit]:
         """Convert nodes into hits; explanations gain the ids of the passages that a node comes from.
 
-        allowed: a mask of the passages that may be named.
+        allowed: a mask of the passages that may be named. readable: of those that the asker may read; None for all.
         """
         found = []
         come_from = self._passages_behind(rows)
@@ -228,7 +257,7 @@ class HeterographNodes:
             rows.tolist(), self.graph.kinds(rows), come_from, map(len, named), scores.tolist(), reasons, strict=True
         )
         for row, kind, passages, count, score, reason in its:
-            label = self._label(row, kind, passages)
+            label = self._label(row, kind, passages, readable)
             explanation = None
             if reason is not None:
                 explanation = {**reason, "passages": list(islice(ids, count))}
@@ -241,7 +270,7 @@ class HeterographNodes:
                 text=label.text,
                 title=label.title,
                 document_ids=tuple(sorted(set(islice(documents, count)))),
-                tokens=self._tokens(row, kind),
+                tokens=self._tokens(row, kind, readable),
                 version=self._version,
                 explanation=explanation,
             )
@@ -278,6 +307,12 @@ class HeterographNodes:
         if (len(self.names), len(self.words.starts) - 1) != (self.graph.offsets[6] - self.graph.offsets[5], names):
             return f"{len(self.words.starts) - 1} names of {names} nodes"
         return ""
+
+
+def relation_text(source: str, wording: str, target: str) -> str:
+    """The text of a relation, read from its source to its target, with the displayed names of both."""
+    joint = "" if wording.startswith(("'", "’")) else " "
+    return f"{source}{joint}{wording} {target}"
 
 
 def heterograph_of(artifacts: Artifacts) -> HeterographNodes:

@@ -51,7 +51,8 @@ class _EntryPoints:
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
     entries of each question, found by name and by vector. weighted: those of each question, if entries have weights.
     allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews
-    (``HeterographNodes.enterable``); None for all.
+    (``HeterographNodes.enterable``); None for all. readable: the passages that the asker may read, ``showable`` a mask
+    of the nodes that may be shown then; None for all.
     """
 
     names: Sequence[Sequence[str]]
@@ -61,6 +62,8 @@ class _EntryPoints:
     weighted: Sequence[WeightedEntries]
     allowed: Allowed | None
     names_allowed: Allowed | None
+    readable: Allowed | None
+    showable: Allowed | None
 
 
 class _NodeList(NamedTuple):
@@ -132,7 +135,7 @@ class HeterographReader(PassageRetriever):
         most = k if self._setting.texts is None else min(k, self._setting.texts)
         entered = self._enter(asked)
         listed = (
-            self._within_budget(self._filled(asked, number, found, most, k))
+            self._within_budget(self._filled(asked, number, found, most, k), asked.readable)
             for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
         )
         hits = []
@@ -140,7 +143,7 @@ class HeterographReader(PassageRetriever):
         while tile := list(islice(listed, EXPLAINED_TOGETHER)):
             told = self._explain(entered, tile) if asked.explain else repeat(None, len(tile))
             for one, reasons in zip(tile, told, strict=True):
-                hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed))
+                hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed, asked.readable))
         return hits
 
     def _enter(self, asked: QueryBatch) -> _EntryPoints:
@@ -148,15 +151,19 @@ class HeterographReader(PassageRetriever):
         setting, first = self._setting, self._graph.rows("N").start
         allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
         enterable = None if allowed is None else self._nodes.enterable(allowed)
-        names = mentioned(asked, self._nodes.names)
+        showable = None
+        if allowed is not None and asked.readable is not None:
+            showable = self._nodes.showable(allowed, asked.readable)
+        limits = (allowed, enterable, asked.readable, showable)
+        names = mentioned(asked, self._nodes.names, None if enterable is None else lambda rows: enterable[rows])
         near = self._nodes.nearest(asked.vectors, setting.entries, allowed)
         if setting.preset == "paper":
             named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
-            return _EntryPoints(names, *_columns(near), starts, (), allowed, enterable)
+            return _EntryPoints(names, *_columns(near), starts, (), *limits)
         of_names = name_entries(self._nodes, names, setting.names, enterable)
         entries = weighted_entries(self._nodes, asked.vectors, of_names, near, self._texts(asked), setting, allowed)
-        return _EntryPoints(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
+        return _EntryPoints(names, *_columns(near), [one.entries for one in entries], entries, *limits)
 
     @property
     def _near(self) -> PassageVectors:
@@ -182,7 +189,7 @@ class HeterographReader(PassageRetriever):
             if entered.weighted:
                 scores = rescored(self._nodes, scores, entered.weighted[its], setting)
             for entries, of_one in zip(starts[its], scores, strict=True):
-                yield graph.chosen(entries.rows, of_one, setting.most())
+                yield graph.chosen(entries.rows, of_one, setting.most(), entered.showable)
 
     def _filled(self, asked: QueryBatch, number: int, found: Walked, texts: int, k: int) -> _NodeList:
         """At most k nodes of a question, with the nearest texts after those of the walk, at most ``texts`` of both."""
@@ -206,12 +213,12 @@ class HeterographReader(PassageRetriever):
             np.concatenate([np.full(len(rows), np.nan), cosines]),
         )
 
-    def _within_budget(self, listed: _NodeList) -> _NodeList:
+    def _within_budget(self, listed: _NodeList, readable: Allowed | None) -> _NodeList:
         """The nodes whose texts fit into the token budget; entries first for ``paper``, else the best."""
         budget = self._setting.token_budget
         if budget is None:
             return listed
-        tokens = map(self._nodes.tokens, listed.rows.tolist())
+        tokens = (self._nodes.tokens(row, readable) for row in listed.rows.tolist())
         first = listed.entries if self._setting.preset == "paper" else np.zeros(len(listed.rows), dtype=np.bool_)
         return listed.at(within_budget(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
 
@@ -241,7 +248,9 @@ class HeterographReader(PassageRetriever):
         sent = zip(senders.places.tolist(), senders.senders.tolist(), senders.amounts.tolist(), strict=True)
         kinds = self._graph.kinds(senders.senders)
         for (place, row, amount), kind in zip(sent, kinds, strict=True):
-            named = self._nodes.label(row)
+            if entered.showable is not None and not entered.showable[row]:
+                continue
+            named = self._nodes.label(row, entered.readable)
             said = {"kind": SHOWN[kind], "node_id": named.id, "title": named.text if kind in "SR" else named.title}
             if row in by_name:
                 said["name"] = by_name[row]

@@ -124,22 +124,44 @@ class Heterograph:
         """A mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
 
         A text, a unit or a relation takes part if any of its passages is allowed; an attribute or a high-level element
-        if all of its source passages are, since its text draws on them; an overview with its element. Names always do:
-        they are never shown, and lead only to allowed nodes.
+        if all of its source passages are, since its text draws on them; an overview with its element; a name if it is
+        linked to any of these.
         """
         if self.passages is None:
             raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
         found = np.ones(len(self), dtype=np.bool_)
-        owners = np.arange(len(self.passages)).repeat(np.diff(self.passages.indptr))
-        allowed = np.bincount(owners[passages[self.passages.indices]], minlength=len(self.passages))
+        allowed = self.passages.counts_of(passages)
         found[: len(allowed)] = allowed > 0
         made = self.rows("A", "H")
         found[made] = allowed[made] == np.diff(self.passages.indptr)[made]
+        self._with_overviews(found)
+        names, links = self.rows("N"), self.links
+        leads = found.copy()
+        leads[self.rows("N", "O")] = False
+        bounds = links.indptr[names.start : names.stop + 1].astype(np.int64)
+        inside = Sparse(bounds - bounds[0], links.indices[bounds[0] : bounds[-1]])
+        found[names] = inside.counts_of(leads) > 0
+        return found
+
+    def showable(self, allowed: Allowed, plain: Allowed) -> Allowed:
+        """A mask of the allowed nodes that may be shown to a reader who may read only some passages: ``(n_nodes,)``.
+
+        plain: a mask of the passages that the reader may read and whose names are spelled as the reader may see them
+        (``EntityLabels.plain``). The texts of attributes and high-level elements spell them so.
+        """
+        if self.passages is None:
+            raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
+        found, made = allowed.copy(), self.rows("A", "H")
+        found[made] &= self.passages.counts_of(~plain)[made] == 0
+        self._with_overviews(found)
+        return found
+
+    def _with_overviews(self, found: Allowed) -> None:
+        """Leave the overviews of elements that are left out of a mask of nodes, out of it."""
         overviews = self.rows("O")
         rows = np.arange(overviews.start, overviews.stop)
         owners, elements, _ = self.links.links(rows)
         found[rows[owners[~found[elements]]]] = False
-        return found
 
     def retrieve(
         self,
@@ -248,11 +270,16 @@ class Heterograph:
             kinds = None if kinds is None else kinds[kept]
         return owners, columns, kinds if by_kind else None
 
-    def chosen(self, entries: Rows, scores: Scores, most: Sequence[int | None]) -> Walked:
+    def chosen(
+        self, entries: Rows, scores: Scores, most: Sequence[int | None], showable: Allowed | None = None
+    ) -> Walked:
         """The entries that are always given, and the best of each kind, of one question.
 
-        A text or a relation may be an entry, too, but is retrieved for its score alone.
+        A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
+        that may be shown; None for all.
         """
+        if showable is not None:
+            entries, scores = entries[showable[entries]], np.where(showable, scores, 0.0)
         best = [entries[(entries >= self.offsets[1]) & (entries < self.offsets[4])]]
         for kind, count in zip(KINDS, most, strict=False):
             own = self.rows(kind)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from indexmill.families.tri_graph.activation import Activated, joined
 from indexmill.families.tri_graph.search import Retrieved
-from indexmill.retrieve.base import EXPLAINED
+from indexmill.retrieve.base import EXPLAINED, Allowed
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired, parts
+from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows
@@ -36,21 +37,26 @@ class Explanations:
         self._sentence_passage = sentence_passage
         self._passages = passages_of(artifacts)
         self._sentences = Rows(artifacts, "sentences", ["start", "end"])
-        self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
+        self._entities = entity_labels_of(artifacts)
 
-    def of(self, answers: Sequence[Retrieved]) -> list[list[Explanation]]:
-        """The explanations of every passage found, question by question: see ``TriGraphReader``."""
+    def of(self, answers: Sequence[Retrieved], readable: Allowed | None = None) -> list[list[Explanation]]:
+        """The explanations of every passage found, question by question: see ``TriGraphReader``.
+
+        readable: the passages that the asker may read; None for all.
+        """
         entities: list[list[list[Explanation]]] = [[[] for _ in found.passages] for found in answers]
         active = joined([found.active for found in answers])
         lists = [named for of_one in entities for named in of_one]
-        for hit, told in self._named(answers, active) if len(active.pairs) else ():
+        for hit, told in self._named(answers, active, readable) if len(active.pairs) else ():
             lists[hit].append(told)
         return [
             [{"dense": found.dense, "entities": named} for named in of_one]
             for found, of_one in zip(answers, entities, strict=True)
         ]
 
-    def _named(self, answers: Sequence[Retrieved], active: Activated) -> zip[tuple[int, Explanation]]:
+    def _named(
+        self, answers: Sequence[Retrieved], active: Activated, readable: Allowed | None
+    ) -> zip[tuple[int, Explanation]]:
         """Pairs of a hit's number and the description of an entity in it, by hit and falling score."""
         asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
         hits, entities, _ = self._contents.links(np.concatenate([found.passages for found in answers]))
@@ -59,14 +65,14 @@ class Explanations:
         best = first_of_each(hits, active.scores[column], EXPLAINED)
         column = column[best]
         once = distinct(column)
-        told = self._explain(active.at(once))
+        told = self._explain(active.at(once), readable)
         return zip(hits[best].tolist(), [told[i] for i in once.searchsorted(column).tolist()], strict=True)
 
-    def _explain(self, active: Activated) -> list[Explanation]:
+    def _explain(self, active: Activated, readable: Allowed | None) -> list[Explanation]:
         """A description of each activated entity."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
-        surfaces = self._entities.take(rows, "surface")
+        surfaces = self._entities.shown(rows, readable)
         own = rows.searchsorted(entities)
         bridges = distinct(active.sentences[active.sentences >= 0])
         sentences = [*self._texts(bridges), None]
@@ -81,7 +87,7 @@ class Explanations:
                 "sentence": sentences[sentence],
             }
             for identity, at, score, level, source, sentence in zip(
-                self._entities.take(entities, "entity_id"),
+                self._entities.ids(entities),
                 own.tolist(),
                 active.scores.tolist(),
                 active.levels.tolist(),

@@ -81,7 +81,7 @@ class TriGraphReader(PassageRetriever):
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k):
             for found in tile:
-                yield Ranking(found.passages, found.scores, answer=found)
+                yield Ranking(found.passages, found.scores, answer=(found, asked.readable))
 
     def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
         """The coverage by the entities that the questions name: see ``PassageRetriever``."""
@@ -90,7 +90,7 @@ class TriGraphReader(PassageRetriever):
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Told]:
         """Explanations of several questions at once: see ``PassageRetriever``."""
         some = [
-            replace(one.answer, passages=one.rows[np.array(its, dtype=np.int64)])
+            replace(one.answer[0], passages=one.rows[np.array(its, dtype=np.int64)])
             for one, its in zip(found, places, strict=True)
         ]
-        return list(self._explanations.of(some))
+        return list(self._explanations.of(some, found[0].answer[1] if found else None))

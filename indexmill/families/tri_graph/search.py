@@ -32,7 +32,7 @@ Our choices where the paper is silent or leaves one (``docs/families.md`` has th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -118,10 +118,12 @@ class TriGraph(Graph):
         return near.untitled if self.parameters.preset == "paper" else near
 
     def links(self, asked: QueryBatch) -> list[Links]:
-        """The entities that each question names (eq. 3), also by the nearest name."""
-        return links_of(
-            asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
-        )
+        """The entities that each question names (eq. 3), also by the nearest name; those of allowed passages alone."""
+        counts: Callable[[Rows], npt.NDArray[np.bool_]] = self._is_linked
+        if asked.allowed is not None:
+            named = self.matrices.contained_in.counts_of(asked.allowed) > 0
+            counts = lambda rows: named[rows]  # noqa: E731
+        return links_of(asked, self.names, counts, self.name_vectors, self.name_rows, self.parameters.nearest_name)
 
     def _tiles(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None

@@ -114,7 +114,7 @@ class Graph:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The scope of a call: passages and documents (None for all), the passages per document, the number of
-    documents, and the matrix without the others."""
+    documents, and the matrix without the others, and without the entities that are in the others alone."""
 
     passages: Allowed | None
     documents: Allowed | None
@@ -131,7 +131,8 @@ class Scope:
         documents = counts > 0
         if documents.all():
             return cls(allowed, None, counts, len(documents), graph.matrix)
-        matrix = graph.matrix.without(~documents)
+        inside = graph.names.contained_in.counts_of(documents) > 0
+        matrix = graph.matrix.without(~documents, ~inside & (graph.spread > 0))
         return cls(allowed, documents, counts, int(np.count_nonzero(documents)), matrix)
 
 

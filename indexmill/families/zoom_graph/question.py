@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import QueryBatch, Vectors
+from indexmill.retrieve.base import Allowed, QueryBatch, Vectors
 from indexmill.retrieve.columns import Pairs, paired
 from indexmill.retrieve.linking import Links, link_columns, links_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
@@ -48,16 +48,20 @@ class QuestionNames:
     name_vectors: Sequence[Vectors] = ()
     name_rows: Rows | None = None
 
-    def links(self, asked: QueryBatch, least: float) -> list[Links]:
-        """The entities that each question names; least: the minimum similarity that replaces an unknown name."""
-        return links_of(
-            asked,
-            self.names,
-            lambda rows: self.contained_in.degrees(rows) > 0,
-            self.name_vectors,
-            self.name_rows,
-            least,
-        )
+    def links(self, asked: QueryBatch, least: float, documents: Allowed | None = None) -> list[Links]:
+        """The entities that each question names; least: the minimum similarity that replaces an unknown name.
+
+        documents: a mask of those that take part, whose names alone count; None for all.
+        """
+        counts: Callable[[Rows], npt.NDArray[np.bool_]] = self._is_linked
+        if documents is not None:
+            named = self.contained_in.counts_of(documents) > 0
+            counts = lambda rows: named[rows]  # noqa: E731
+        return links_of(asked, self.names, counts, self.name_vectors, self.name_rows, least)
+
+    def _is_linked(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """A mask of the entities that are in any document."""
+        return self.contained_in.degrees(rows) > 0
 
     def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
         """The named entities and explained parts of some questions, given their links and vectors."""

@@ -16,9 +16,18 @@ from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.walk import Block
-from indexmill.retrieve.base import EXPLAINED, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve.base import (
+    EXPLAINED,
+    Allowed,
+    Explanations,
+    PassageRetriever,
+    QueryBatch,
+    Ranking,
+    parameters_of,
+)
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Sparse, rarity
 from indexmill.retrieve.rows import Rows
@@ -83,7 +92,7 @@ class ZoomGraphReader(PassageRetriever):
         contents = self._graph.blocks.contents
         self._contents = Sparse(contents.indptr, contents.indices)
         self._sentences = Rows(artifacts, "sentences", ["start", "end"])
-        self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
+        self._entities = entity_labels_of(artifacts)
 
     def _use(self, setting: Any) -> None:
         """Apply settings to the graph: see ``PassageRetriever``."""
@@ -94,26 +103,22 @@ class ZoomGraphReader(PassageRetriever):
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k, explain=asked.explain):
             for found in tile:
-                yield Ranking(found.passages, found.scores, answer=found)
+                yield Ranking(found.passages, found.scores, answer=(found, asked.readable))
 
     def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
         """The coverage by the entities that the questions name: see ``PassageRetriever``."""
         graph = self._graph
-        return coverage(
-            asked.questions,
-            graph.names.links(asked, graph.parameters.nearest_name),
-            lambda rows: rarity(graph.spread[rows]),
-        )
+        return coverage(asked.questions, graph.links(asked), lambda rows: rarity(graph.spread[rows]))
 
     def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Explanations of several questions at once: see ``PassageRetriever``."""
         answers = [
-            one.answer if its == range(len(one.rows)) else _at_places(one.answer, one.rows, its)
+            one.answer[0] if its == range(len(one.rows)) else _at_places(one.answer[0], one.rows, its)
             for one, its in zip(found, places, strict=True)
         ]
         passages = np.concatenate([found.passages for found in answers])
         sentences = [kept for found in answers for kept in found.sentences]
-        entities = self._linking_entities(answers, passages)
+        entities = self._linking_entities(answers, passages, found[0].answer[1])
         told = iter(
             [
                 {"dense": dense, "sentences": said, "entities": named}
@@ -142,7 +147,7 @@ class ZoomGraphReader(PassageRetriever):
         ]
 
     def _linking_entities(
-        self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64]
+        self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64], readable: Allowed | None
     ) -> list[list[dict[str, Any]]]:
         """The entities that link each passage's document to the question, for its explanation."""
         asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
@@ -156,7 +161,7 @@ class ZoomGraphReader(PassageRetriever):
         hits, entities = hits[inside], entities[inside]
         best = first_of_each(hits, weights[column], EXPLAINED)
         rows = distinct(entities[best])
-        names = list(zip(self._entities.take(rows, "entity_id"), self._entities.take(rows, "surface"), strict=True))
+        names = list(zip(self._entities.ids(rows), self._entities.shown(rows, readable), strict=True))
         told: list[list[dict[str, Any]]] = [[] for _ in passages]
         for hit, at, weight in zip(
             hits[best].tolist(), rows.searchsorted(entities[best]).tolist(), weights[column[best]].tolist(), strict=True

@@ -44,6 +44,7 @@ from indexmill.families.zoom_graph.walk import QuestionLinks, Walk
 from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors, preset
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
 
 __all__ = ["ZoomGraph", "Zoomed"]
@@ -115,7 +116,7 @@ class ZoomGraph(Graph):
             yield [Zoomed(nothing, np.empty(0), dense=True) for _ in asked.questions]
             return
         scope = Scope.of(self, asked.allowed)
-        linked = self.names.links(asked, self.parameters.nearest_name)
+        linked = self.links(asked)
         walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
         for first in range(0, len(asked.questions), QUESTION_TILE):
             part = slice(first, first + QUESTION_TILE)
@@ -125,6 +126,13 @@ class ZoomGraph(Graph):
             odds = (1.0 - known) / np.maximum(known, LEAST_KNOWN)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar), odds)
             yield self._answers(scope, walk, tile, k, explain)
+
+    def links(self, asked: QueryBatch) -> list[Links]:
+        """The entities that each question names; those of documents that take part alone."""
+        documents = None
+        if asked.allowed is not None:
+            documents = np.bincount(self.passage_document[asked.allowed], minlength=len(self.vectors)) > 0
+        return self.names.links(asked, self.parameters.nearest_name, documents)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
         """The cuts of a tile that bound the questions of a walk and the links it starts from."""

@@ -65,10 +65,12 @@ class Shared:
     sums: Scores
     documents: int
 
-    def without(self, documents: npt.NDArray[np.bool_]) -> Shared:
-        """A copy of the matrix without the links of some documents; the other weights stay."""
+    def without(self, documents: npt.NDArray[np.bool_], entities: npt.NDArray[np.bool_] | None = None) -> Shared:
+        """A copy of the matrix without the links of some documents and entities; the other weights stay."""
         gone = np.zeros(len(self.sums), dtype=np.bool_)
         gone[: self.documents] = documents
+        if entities is not None:
+            gone[self.documents :] = entities
         owners = np.arange(len(self.sums)).repeat(np.diff(self.indptr))
         stay = ~(gone[owners] | gone[self.indices])
         return _compressed(owners[stay], self.indices[stay], self.weights[stay], len(self.sums), self.documents)

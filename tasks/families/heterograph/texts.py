@@ -7,18 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexmill.families.heterograph.nodes import relation_text
 from schemas.tables import conform
 from tasks.core.shards import estimate_tokens
 from tasks.families.heterograph.tables import HETERO_RELATIONS
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["digested", "lines", "relation_table", "relation_text", "sentence"]
-
-
-def relation_text(source: str, wording: str, target: str) -> str:
-    """The text of a relation, read from its source to its target, with the displayed names of both."""
-    joint = "" if wording.startswith(("'", "’")) else " "
-    return f"{source}{joint}{wording} {target}"
+__all__ = ["digested", "lines", "relation_table", "sentence"]
 
 
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:

@@ -80,7 +80,8 @@ class ParentReplay(BaseRun):
     parent = None
 
     def __init__(self, store: Store, manifest: Manifest, entries: Iterable[LineageEntry]) -> None:
-        configuration = Configuration.model_validate(manifest.configuration)
+        shaping = {name: its for name, its in manifest.configuration.items() if name != "corpus"}  # it makes no parts
+        configuration = Configuration.model_validate(shaping)
         super().__init__(configuration, PublishedModels(configuration, manifest))
         self.store = store
         self._encoder = OpenedEncoder({}, manifest.models["encoder"])  # type: ignore[arg-type]

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from indexmill.retrieve.rights import Access, groups_of
 from indexmill.store.canonical import canonical_json, digest_of_texts
-from schemas.corpus import EVERYTHING_ELSE, FieldNames
+from schemas.corpus import EVERYTHING_ELSE, AccessSettings, FieldNames
 
 __all__ = [
     "FILE_FIELDS",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 REASONS: dict[str, str] = {
+    "bad-access": "the field that says who may read the document is missing, or names no group; see corpus.access",
     "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",
     "bad-id": "the id is neither a text nor a number, or longer than 1024 bytes",
     "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
@@ -114,8 +116,10 @@ class _RefusedError(Exception):
         self.reason, self.detail = reason, detail
 
 
-def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Document | Refusal:
-    """The document of one record."""
+def document_of(
+    row: Row, fields: FieldNames, max_document_bytes: int, access: AccessSettings | None = None
+) -> Document | Refusal:
+    """The document of one record; access: who may read it has to be clear, None if everyone may."""
     document_id: str | None = None
     try:
         document_id = _identifier(row.record, fields.id)
@@ -131,6 +135,8 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
         if whole > max_document_bytes:
             found = f"{whole} bytes of title, text and metadata"
             raise _RefusedError("too-large", f"{found}; at most {max_document_bytes} are taken")
+        if access is not None:
+            _check_access(metadata, access, row)
     except _RefusedError as refused:
         return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
     content_hash = digest_of_texts(title, text, source or "", metadata)
@@ -219,6 +225,16 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
         return canonical_json(_Plain(most_bytes).value(kept, 0)).decode("utf-8").removesuffix("\n")
     except UnicodeEncodeError as error:
         raise _RefusedError("lone-surrogate", f"in the metadata: {error.reason}") from error
+
+
+def _check_access(metadata: str, access: AccessSettings, row: Row) -> None:
+    """Refuse a document that does not say who may read it, as readers understand it."""
+    if row.front_matter_left_out:
+        raise _RefusedError("bad-access", "the front matter cannot be read, which may say who may read the document")
+    try:
+        groups_of(json.loads(metadata), Access(access.field, access.required))
+    except ValueError as error:
+        raise _RefusedError("bad-access", str(error)) from error
 
 
 def _object(value: Any, field: str) -> dict[str, Any]:

@@ -181,7 +181,8 @@ def scan(
             before = _state(file)
             fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
             for row in _read(file, settings, cuts.get(number), position):
-                found = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
+                limits = (settings.max_document_bytes, settings.access)
+                found = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
                 if isinstance(found, Document):
                     rows.add(found, file.name, row.line)
                     if isinstance(row, Row) and row.front_matter_left_out:

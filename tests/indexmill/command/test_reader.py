@@ -327,6 +327,7 @@ def test_the_help_of_query_lists_options_by_family(run: Run) -> None:
         "Of community_tree": ("--k-level", "--levels", "--passages"),
         "Of heterograph": ("--entries", "--texts", "--units", "--attributes", "--high-level", "--relations"),
         "Reranking": ("--rerank ", "--rerank-model", "--rerank-depth"),
+        "Who asks": ("--as ", "--unrestricted"),
         "Which index": ("--snapshot", "--alias", "--run", "--store", "--config", "--corpus"),
         "Output": ("--explain", "--json", "--debug"),
     }

@@ -52,6 +52,9 @@ def test_an_unknown_name_stands_for_the_nearest_that_is_near_enough() -> None:
     assert {link.entity for link in links} == {1, 3, NAMES.index("ada venn")}
     assert next(link for link in links if link.entity == NAMES.index("ada venn")).score == 1.0
     assert link_nearest([question], known, encode, vectors, rows, 0.9) == known
+    (links,) = link_nearest([question], known, encode, vectors, rows, 0.55, counts=lambda some: some != 3)
+    assert {link.entity for link in links} == {1, NAMES.index("ada venn")}  # the nearest of those that count
+    assert link_nearest([question], known, encode, vectors, rows, 0.1, counts=lambda some: some < 0) == known
 
 
 def test_names_that_a_question_is_known_to_mention_are_linked_beside_those_that_stand_in_it() -> None:

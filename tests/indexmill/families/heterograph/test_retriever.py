@@ -434,7 +434,7 @@ def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -
         retriever = snapshot.retriever("heterograph")
         assert isinstance(retriever, PassageRetriever)
         for where in (None, {"document_id": {"!=": "venn"}}):
-            allowed = None if where is None else snapshot._allowed(where)
+            allowed = None if where is None else snapshot._selected(where, None).allowed
             asked = [question for question in QUESTIONS if question]
             ranked = retriever.rank(QueryBatch(asked, snapshot.encode(asked), snapshot.encode, allowed), 5)
             for question, found in zip(asked, ranked, strict=True):

@@ -78,7 +78,8 @@ def test_a_filter_of_passages_leaves_out_what_comes_from_others() -> None:
     units = corpus.units.filter(pa.array([one == "p1" for one in corpus.units["passage_id"].to_pylist()]))
     said = node_id("relation", *ids("nobel prize", "stockholm"), "is awarded in")
     attribute = node_id("attribute", *ids("stockholm"))
-    assert left_out == {"p1", *units["unit_id"].to_pylist(), said, attribute}
+    only_there = ids("stockholm")
+    assert left_out == {"p1", *units["unit_id"].to_pylist(), said, attribute, *only_there}
 
 
 def test_a_finished_graph_has_no_faults_and_what_is_missing_is_told() -> None:

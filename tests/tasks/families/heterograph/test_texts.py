@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from indexmill.families.heterograph.nodes import relation_text
 from tasks.families.heterograph.graph import relation_ids, relation_nodes
 from tasks.families.heterograph.tables import HETERO_RELATIONS
-from tasks.families.heterograph.texts import digested, relation_table, relation_text
+from tasks.families.heterograph.texts import digested, relation_table
 from tasks.stages.embed.embed import row_key
 from tests.tasks.families.heterograph.graphs import ids, prize
 

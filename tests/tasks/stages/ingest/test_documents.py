@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.store.canonical import canonical_json
-from schemas.corpus import FieldNames
+from schemas.corpus import AccessSettings, FieldNames
 from tasks.stages.ingest.documents import REASONS, Document, Refusal, Row, document_of
 
 GOOD = {"id": "a", "title": "T", "text": "Some text."}
@@ -20,6 +20,29 @@ GOOD = {"id": "a", "title": "T", "text": "Some text."}
 
 def made(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> Document | Refusal:
     return document_of(Row(3, record), FieldNames(**fields), most)
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_document_whose_groups_are_not_clear_is_refused(required: bool) -> None:
+    def of(record: dict[str, Any], *, left_out: bool = False, **fields: Any) -> Document | Refusal:
+        row = Row(3, {**GOOD, **record}, front_matter_left_out=left_out)
+        return document_of(row, FieldNames(**fields), 1000, AccessSettings(field="groups", required=required))
+
+    for groups in ("staff", ["staff"], ["staff", "legal"]):
+        assert isinstance(of({"groups": groups}), Document)
+        assert isinstance(of({"metadata": {"groups": groups}}), Document)  # whose keys are the document's
+        assert isinstance(of({"more": {"groups": groups}}, metadata="more"), Document)
+    unclear: list[dict[str, Any]] = [{"groups": one} for one in (None, "", [], [""], ["a", 1], 1, True, {"a": "b"})]
+    unclear.append({"lang": "en", "metadata": {"lang": "de", "groups": ["staff"]}})
+    for record in unclear:
+        refused = of(record)
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.line, refused.document_id) == ("bad-access", 3, "a")
+    refused = of({"groups": "staff"}, left_out=True)  # which may have named others
+    assert isinstance(refused, Refusal)
+    assert "front matter" in refused.detail
+    assert isinstance(of({}), Refusal if required else Document)
+    assert isinstance(of({"Groups": "staff"}), Refusal if required else Document)
 
 
 def document(record: dict[str, Any], **fields: Any) -> Document:

@@ -1,0 +1,64 @@
+"""The documents of a snapshot that some principals may read: see ``indexmill.retrieve.rights``."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.rights import Access, groups_of
+from indexmill.retrieve.rows import Rows
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["KEPT_READERS", "DocumentRights"]
+
+KEPT_READERS = 64
+"""The number of sets of principals whose documents are cached per snapshot, one byte per document each."""
+
+Readable = npt.NDArray[np.bool_]
+
+
+class DocumentRights:
+    """Who may read which documents of one snapshot. Thread-safe; the groups are read from all documents at first."""
+
+    def __init__(self, artifacts: Artifacts, access: Access) -> None:
+        documents = Rows(artifacts, "documents", [])
+        kinds: dict[frozenset[str] | None, int] = {}
+        of_shards = [np.empty(0, dtype=np.int64)]
+        for number, artifact in enumerate(documents.tables):
+            texts = documents.column(number, "metadata").dictionary_encode()
+            codes = [
+                kinds.setdefault(_groups(text, access, artifact.name), len(kinds))
+                for text in texts.dictionary.to_pylist()
+            ]
+            of_shards.append(np.array(codes, dtype=np.int64)[texts.indices.to_numpy()])
+        self._groups = list(kinds)
+        self._kinds = np.concatenate(of_shards)
+        self.documents = lru_cache(maxsize=KEPT_READERS)(self._documents)
+        """The documents that some principals may read: ``(n_documents,) bool``, read-only."""
+
+    def _documents(self, principals: frozenset[str]) -> Readable:
+        readable = [groups is None or not principals.isdisjoint(groups) for groups in self._groups]
+        found: Readable = np.array(readable, dtype=np.bool_)[self._kinds]
+        found.setflags(write=False)
+        return found
+
+
+def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
+    """The groups of a document by its metadata, empty where they do not say."""
+    try:
+        found = json.loads(metadata)
+    except ValueError as error:
+        raise CorruptBlob(f"the table {where!r} has metadata that are not JSON") from error
+    if not isinstance(found, dict):
+        raise CorruptBlob(f"the table {where!r} has metadata that are no JSON object")
+    try:
+        return groups_of(found, access)
+    except ValueError:
+        return frozenset()

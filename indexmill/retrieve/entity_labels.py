@@ -1,0 +1,148 @@
+"""The names under which entities are shown, and what of them a reader with limited rights may see.
+
+An entity is shown as the corpus writes it most often, so that its surface may come from documents that a reader may not
+read. Such a reader is shown a surface only if a passage that it may read writes it so, otherwise the canonical name.
+
+Texts that are made of what several passages say spell the names in them in the shown way, too. Whether a reader may
+see one therefore depends on its passages and on the names that they mention (``plain``).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.matrices import Rows
+from indexmill.retrieve.rows import Rows as TableRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["EntityLabels", "entity_labels_of"]
+
+KEPT_READERS = 16
+"""The number of masks of readable passages whose results are cached, one byte per entity and passage each."""
+
+_NAMING = ("mentions", "extracted")
+"""The tables that say which passages name an entity, and how they write it."""
+
+
+class _Named(NamedTuple):
+    """The passages that name entities, one row per pair and table. as_shown: True if by the surface that is shown."""
+
+    entities: Rows
+    passages: Rows
+    as_shown: npt.NDArray[np.bool_]
+
+
+class EntityLabels:
+    """The labels of a snapshot's entities, by their rows in its table. Thread-safe."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._rows = TableRows(artifacts, "entities", ["entity_id", "surface"])
+        self._names = TableRows(artifacts, "entities", ["name"])
+        self._spelled = lru_cache(maxsize=KEPT_READERS)(self._spelled_by)
+        self._plain = lru_cache(maxsize=KEPT_READERS)(self._plain_by)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def ids(self, rows: Rows) -> list[str]:
+        """The ids of some entities."""
+        return self._rows.take(rows, "entity_id")
+
+    def shown(self, rows: Rows, readable: Allowed | None) -> list[str]:
+        """The labels of some entities, each of which a readable passage names.
+
+        readable: a mask of the passages that the reader may read; None if it may read all.
+        """
+        surfaces = self._rows.take(rows, "surface")
+        if readable is None or not len(rows):
+            return surfaces
+        spelled = self.spelled(readable)[rows].tolist()
+        names = self._names.take(rows, "name")
+        return [surface if own else name for surface, name, own in zip(surfaces, names, spelled, strict=True)]
+
+    def spelled(self, readable: Allowed) -> Allowed:
+        """A mask ``(n_entities,)`` of the entities whose surface a readable passage writes, read-only."""
+        return self._spelled(len(readable), np.packbits(readable).tobytes())
+
+    def plain(self, readable: Allowed) -> Allowed:
+        """A mask ``(n_passages,)`` of the readable passages that name no entity but those ``spelled``, read-only."""
+        return self._plain(len(readable), np.packbits(readable).tobytes())
+
+    def rows_of(self, ids: pa.Array) -> Rows:
+        """The rows of some entities by their ids, -1 for an unknown one."""
+        import pyarrow.compute as pc
+
+        found = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)
+        return np.asarray(found, dtype=np.int64)
+
+    def _spelled_by(self, passages: int, packed: bytes) -> Allowed:
+        readable, named = _unpacked(passages, packed), self._named
+        found: Allowed = np.zeros(len(self), dtype=np.bool_)
+        found[named.entities[named.as_shown & readable[named.passages]]] = True
+        found.setflags(write=False)
+        return found
+
+    def _plain_by(self, passages: int, packed: bytes) -> Allowed:
+        readable, named = _unpacked(passages, packed), self._named
+        found = readable.copy()
+        found[named.passages[~self._spelled(passages, packed)[named.entities]]] = False
+        found.setflags(write=False)
+        return found
+
+    @cached_property
+    def _ids(self) -> pa.Array:
+        return self._column("entity_id")
+
+    def _column(self, name: str) -> Any:
+        import pyarrow as pa
+
+        shards = [self._rows.shard(number)[name] for number in range(len(self._rows.tables))]
+        return pa.concat_arrays(shards) if shards else pa.array([], pa.string())
+
+    @property
+    def _named(self) -> _Named:
+        return self._artifacts.once("passages that name entities", self._read)
+
+    def _read(self) -> _Named:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        artifacts, surfaces, first = self._artifacts, self._column("surface"), 0
+        naming = {one.name for name in _NAMING for one in artifacts.shards(name)}
+        found = [_Named(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))]
+        for artifact in artifacts.shards("passages"):
+            passages = artifacts.table(artifact.name, ["passage_id"])["passage_id"].combine_chunks()
+            label = artifact.name.partition("/")[2]
+            for name in sorted(naming.intersection(f"{one}/{label}" for one in _NAMING)):
+                columns = ("passage_id", "entity_id", "surface")
+                table = artifacts.table(name, columns)
+                own, said, written = (table[one].combine_chunks() for one in columns)
+                places, rows = pc.index_in(own, value_set=passages), self.rows_of(said)
+                if places.null_count or (rows < 0).any():
+                    raise CorruptBlob(f"{artifacts.path}: {name!r} has passages or entities that are not there")
+                as_shown = pc.equal(written, surfaces.take(pa.array(rows))).to_numpy(zero_copy_only=False)
+                at = np.asarray(places, dtype=np.int64) + first
+                found.append(_Named(rows, at, as_shown.astype(np.bool_)))
+            first += len(passages)
+        return _Named(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _unpacked(length: int, packed: bytes) -> Allowed:
+    bits = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=length)
+    return bits.astype(np.bool_)
+
+
+def entity_labels_of(artifacts: Artifacts) -> EntityLabels:
+    """The labels of a snapshot's entities, opened once."""
+    return artifacts.once("entity labels", lambda: EntityLabels(artifacts))
