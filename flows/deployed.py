@@ -35,10 +35,14 @@ __all__ = ["backfill", "refresh"]
 
 @flow(name="indexmill-refresh", persist_result=False)
 def refresh(
-    configuration: str = "indexmill.yaml", dask: str | None = None, allow_shrink: bool = False, note: str = ""
+    configuration: str = "indexmill.yaml",
+    dask: str | None = None,
+    allow_shrink: bool = False,
+    allow_rights_change: bool = False,
+    note: str = "",
 ) -> State[Any]:
     """Bring the index of a configuration file up to date with its corpus, as `indexmill build` does."""
-    return _run(configuration, dask, allow_shrink=allow_shrink, note=note)
+    return _run(configuration, dask, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, note=note)
 
 
 @flow(name="indexmill-backfill", persist_result=False)
@@ -46,12 +50,14 @@ def backfill(
     configuration: str = "indexmill.yaml",
     dask: str | None = None,
     allow_shrink: bool = False,
+    allow_rights_change: bool = False,
     publish_every: int | None = None,
     note: str = "",
 ) -> State[Any]:
     """Build a large corpus in waves, as `indexmill backfill` does. Cancel it as you like: started again it goes on."""
     waves = functools.partial(Waves, publish_every=publish_every)
-    return _run(configuration, dask, waves, allow_shrink=allow_shrink, note=note)
+    allowed: BuildOptions = {"allow_shrink": allow_shrink, "allow_rights_change": allow_rights_change}
+    return _run(configuration, dask, waves, note=note, **allowed)
 
 
 def _run(

@@ -62,12 +62,14 @@ Publish = Callable[[Manifest], None]
 class PlanOptions(TypedDict, total=False):
     """The options of a build or a plan beside its configuration.
 
-    cold: make every part again. allow_shrink: publish although documents have gone. retry_refused: ask language models
-    again what they refused or answered badly.
+    cold: make every part again. allow_shrink: publish although documents have gone. allow_rights_change: publish
+    although others could read documents than before. retry_refused: ask language models again what they refused or
+    answered badly.
     """
 
     cold: bool
     allow_shrink: bool
+    allow_rights_change: bool
     retry_refused: bool
 
 
@@ -224,6 +226,7 @@ def open_run(
             progress=progress,
             cold=cold,
             allow_shrink=options.get("allow_shrink", False),
+            allow_rights_change=options.get("allow_rights_change", False),
             retry_refused=options.get("retry_refused", False),
             approve=approved.check if approved is not None else None,
             batch=configuration.llm.batch and command == "backfill",

@@ -67,6 +67,11 @@ _BUILD_OPTIONS = (
         help="Go on even if documents have gone: more than gates.max_shrink, all, or those of a silent source.",
     ),
     click.option(
+        "--allow-rights-change",
+        is_flag=True,
+        help="Go on even if corpus.access is gone or changed, so that others could read documents than before.",
+    ),
+    click.option(
         "--retry-refused", is_flag=True, help="Ask language models again what they refused or answered badly."
     ),
     workers_option,
@@ -99,6 +104,7 @@ def build_options(command: _Command) -> _Command:
         *,
         cold: bool,
         allow_shrink: bool,
+        allow_rights_change: bool,
         retry_refused: bool,
         strict: bool,
         workers: int | None,
@@ -114,7 +120,12 @@ def build_options(command: _Command) -> _Command:
         budget = _given(tokens=budget_tokens, cost=budget_cost)
         overrides = {"run": run} | ({"llm": {"budget": budget}} if budget else {})
         configuration = configuration_of(click.get_current_context().ensure_object(Options), overrides)
-        how: PlanOptions = {"cold": cold, "allow_shrink": allow_shrink, "retry_refused": retry_refused}
+        how: PlanOptions = {
+            "cold": cold,
+            "allow_shrink": allow_shrink,
+            "allow_rights_change": allow_rights_change,
+            "retry_refused": retry_refused,
+        }
         command(configuration=configuration, how=how, **others)
 
     return _with_options(with_configuration, _BUILD_OPTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +12,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.errors import BadInput, ConfigurationError, GateRefused
+from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, NotFound, SnapshotNotFound
+from indexmill.retrieve.rights import Access
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
-from storage import runs, tombstones
+from storage import refs, runs, tombstones
 from storage.poison import Poison
+from storage.publish import read_manifest
 from storage.tables import read_table
 from tasks.core.executor import Call, timed
-from tasks.core.part_runner import SEARCH_PRIORITY, PartRunner, PartSpec
+from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.stages.ingest import spill, supervisor
 from tasks.stages.ingest.part import IngestSettings
@@ -31,21 +34,26 @@ __all__ = ["Corpus"]
 class Corpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
-    allow_shrink: True to switch the gate of the corpus off. plan: the shards, once the corpus is read.
+    allow_shrink, allow_rights_change: True to switch the gate of the size, or of rights, off. plan: the shards, once
+    the corpus is read.
     """
 
-    def __init__(self, runner: PartRunner, configuration: Configuration, *, allow_shrink: bool) -> None:
+    def __init__(
+        self, runner: PartRunner, configuration: Configuration, *, allow_shrink: bool, allow_rights_change: bool
+    ) -> None:
         self._runner = runner
         self._configuration = configuration
         self._allow_shrink = allow_shrink
+        self._allow_rights_change = allow_rights_change
         self._sources: SourceFiles | None = None
         self.plan: spill.ShardPlan | None = None
         self._taken: tuple[spill.Shard, ...] = ()
         self.wave: tuple[spill.Shard, ...] = ()
 
     def preflight(self) -> None:
-        """Find the files; raises ConfigurationError, BadInput or GateRefused if none can be read."""
+        """Find the files; raises ConfigurationError, BadInput or GateRefused if none can or may be read."""
         self._sources = self._find_files()
+        self._refuse_rights()
         self._runner.report.corpus_files = digest_of_files(self._sources.files)
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
@@ -57,6 +65,7 @@ class Corpus:
         knowing them. Raises BadInput and GateRefused.
         """
         sources = self._find_files() if self._sources is None else self._sources
+        self._refuse_rights()
         self._folder.mkdir(parents=True, exist_ok=True)
         known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
         plan = self.plan = spill.plan(
@@ -214,6 +223,27 @@ class Corpus:
         if parent is None:
             return 0, 0
         return parent.version, parent.manifest.corpus.documents if parent.manifest else None
+
+    def _refuse_rights(self) -> None:
+        """Raise GateRefused if more people could read documents than the version before lets."""
+        parent, corpus = self._runner.parent, self._configuration.corpus
+        if parent is None or self._allow_rights_change:
+            return
+        said = None if corpus is None else corpus.access
+        now = None if said is None else Access(said.field, said.required)
+        why = gates.refuse_rights(parent.version, self._rights_of(parent), now)
+        if why is not None:
+            raise GateRefused(why)
+
+    def _rights_of(self, parent: Parent) -> Access | None:
+        """What the parent says about rights; if its manifest is damaged, what the newest version before it says."""
+        store, manifest = self._runner.store, parent.manifest
+        for version in range(parent.version, 0, -1):
+            if manifest is not None:
+                return Access.of(manifest, store.url)
+            with contextlib.suppress(SnapshotNotFound, NotFound, CorruptBlob):
+                manifest = read_manifest(store, refs.read(store, version - 1).manifest)
+        return None
 
     def _refuse_shrink(self, change: gates.CorpusChange) -> None:
         most = self._configuration.gates.max_shrink

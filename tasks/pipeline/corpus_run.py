@@ -32,7 +32,7 @@ __all__ = ["CorpusRun"]
 class CorpusRun(BaseRun, PartRunner):
     """A run whose corpus is read, and whose parts are found or made.
 
-    allow_shrink: True to switch the gate of the corpus off. retry_refused: True to make parts with fallbacks again.
+    allow_shrink, allow_rights_change: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
     approve: called once the corpus has been read; raises if the run must not go on.
     """
 
@@ -47,6 +47,7 @@ class CorpusRun(BaseRun, PartRunner):
         progress: Progress,
         cold: bool = False,
         allow_shrink: bool = False,
+        allow_rights_change: bool = False,
         retry_refused: bool = False,
         approve: Callable[[Any], None] | None = None,
     ) -> None:
@@ -55,7 +56,7 @@ class CorpusRun(BaseRun, PartRunner):
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
         self.llm = configuration.llm
-        self.corpus = Corpus(self, configuration, allow_shrink=allow_shrink)
+        self.corpus = Corpus(self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change)
         self._quality = QualityGate(configuration.gates)
         self._approve = approve
         self._attempt = 0

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from indexmill.retrieve.rights import Access
 from indexmill.text.counted import counted
 from schemas.config import GateSettings
 from tasks.core.report import StandIns
 from tasks.pipeline.quality import Quality
 
-__all__ = ["FEW", "CorpusChange", "first_of", "refuse_quality", "refuse_size", "refuse_stand_ins"]
+__all__ = ["FEW", "CorpusChange", "first_of", "refuse_quality", "refuse_rights", "refuse_size", "refuse_stand_ins"]
 
 FEW = 10
 """The number of rows or texts that may fail whatever their share, so that a small corpus can be published."""
@@ -65,6 +66,24 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
         why += f"; {change.refused_why})" if change.refused_why else ")"
     said = "; ".join([*sources, why])
     return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
+
+
+def refuse_rights(version: int, before: Access | None, now: Access | None) -> str | None:
+    """The reason why a build may let more people read documents than a version does; None if it passes.
+
+    before, now: what that version and the configuration say about rights. Rights that are new, and a field that is
+    demanded from now on, let fewer people read. Whom another field lets read cannot be told beforehand.
+    """
+    if before is None or before == now or now == Access(before.field, required=True):
+        return None
+    says = f"version {version} says by the field {before.field!r} who may read a document"
+    if now is None:
+        why = f"{says}, and the configuration has no corpus.access: everyone could read every document"
+    elif now.field != before.field:
+        why = f"{says}, and corpus.access.field is {now.field!r}: others could read the documents"
+    else:
+        why = f"{says} and demands it, and corpus.access.required is false: a document without it would be for everyone"
+    return f"{why}. Nothing was published: mend corpus.access, or, if this is meant, build with --allow-rights-change"
 
 
 def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str | None:
