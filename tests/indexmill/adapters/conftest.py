@@ -52,6 +52,20 @@ def opened(store: Path) -> Iterator[Snapshot]:
         yield snapshot
 
 
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+    """An opened index whose documents are for everyone, for staff, and for the board."""
+    groups: dict[str, dict[str, Any]] = {"all": {}, "staff": {"groups": ["staff"]}, "board": {"groups": "board"}}
+    texts = [Text(name, name, f"The bridge of {name}.", its) for name, its in groups.items()]
+    path = tmp_path_factory.mktemp("guarded") / "store"
+    writer = writer_of(path, {"p0": texts})
+    writer.configuration = {"corpus": {"access": {"field": "groups", "required": False}}}
+    writer.bm25()
+    writer.publish(1)
+    with indexmill.open(path) as snapshot:
+        yield snapshot
+
+
 class Slow:
     """An index that answers once the event loop has gone on meanwhile."""
 

@@ -35,6 +35,22 @@ def test_a_document_can_be_cited(opened: Snapshot) -> None:
     assert Document.from_dict(found.to_dict()) == found
 
 
+def test_documents_are_those_that_the_principals_may_read(guarded: Snapshot) -> None:
+    staff = {**BM25, "principals": ["staff"]}
+    assert set(ids(IndexmillRetriever(guarded, options=BM25).run("bridge"))) == {"all"}
+    retriever = IndexmillRetriever(guarded, options=staff)
+    assert set(ids(retriever.run("bridge"))) == {"all", "staff"}
+    assert set(ids(asyncio.run(retriever.run_async("bridge")))) == {"all", "staff"}
+    assert set(ids(retriever.run("bridge", options={"principals": ["board"]}))) == {"all", "board"}
+    filters = {"field": "meta.groups", "operator": "==", "value": "staff"}
+    assert ids(retriever.run("bridge", filters=filters)) == ["staff"]
+    assert ids(retriever.run("bridge", filters=filters, options={"principals": ["staff", "board"]})) == ["staff"]
+    saved = component_to_dict(IndexmillRetriever(str(guarded.path), options=staff), "retriever")
+    again = component_from_dict(IndexmillRetriever, saved, "retriever")
+    assert set(ids(again.run("bridge"))) == {"all", "staff"}
+    again.close()
+
+
 def pipeline_of(retriever: IndexmillRetriever) -> Pipeline:
     pipeline = Pipeline()
     pipeline.add_component("retriever", retriever)

@@ -68,6 +68,18 @@ def test_options_of_the_retriever_and_of_a_question(opened: Snapshot) -> None:
     assert [len(found) for found in retriever.batch(["bridge", "lamps", ""])] == [2, 0, 0]
 
 
+def test_documents_are_those_that_the_principals_may_read(guarded: Snapshot) -> None:
+    def found(retriever: IndexmillRetriever, **changes: Any) -> set[str]:
+        return {one.page_content for one in retriever.invoke("bridge", **changes)}
+
+    public, staff = IndexmillRetriever(index=guarded, method="bm25"), {"The bridge of all.", "The bridge of staff."}
+    assert found(public) == {"The bridge of all."}
+    assert found(public, principals=["staff"]) == staff
+    retriever = IndexmillRetriever(index=guarded, method="bm25", principals=["staff"])
+    assert found(retriever) == {one.page_content for one in asyncio.run(retriever.ainvoke("bridge"))} == staff
+    assert "The bridge of board." in found(retriever, principals=["board"])
+
+
 def test_a_retriever_that_is_configured_later_keeps_its_options(opened: Snapshot) -> None:
     retriever = IndexmillRetriever(index=opened, method="bm25", where={"year": 2024})
     flexible = retriever.configurable_fields(k=ConfigurableField(id="k"))

@@ -39,6 +39,13 @@ def test_options_of_the_retriever(opened: Snapshot) -> None:
     assert retriever.retrieve("") == []
 
 
+def test_nodes_are_those_that_the_principals_may_read(guarded: Snapshot) -> None:
+    for principals, expected in ((None, {"all"}), (["staff"], {"all", "staff"}), ({"board"}, {"all", "board"})):
+        retriever = IndexmillRetriever(guarded, method="bm25", principals=principals)
+        assert {one.node.ref_doc_id for one in retriever.retrieve("bridge")} == expected
+        assert {one.node.ref_doc_id for one in asyncio.run(retriever.aretrieve("bridge"))} == expected
+
+
 def test_a_query_engine_answers_with_the_nodes_as_sources(opened: Snapshot) -> None:
     retriever = IndexmillRetriever(opened, k=1, method="bm25")
     engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())

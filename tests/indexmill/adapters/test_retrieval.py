@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from indexmill import BadInput, Hit, Snapshot
+from indexmill import UNRESTRICTED, BadInput, Hit, Snapshot
 from indexmill.adapters.retrieval import Evidence, Retrieval, check_arguments
 
 
@@ -61,6 +61,17 @@ def test_options_reach_the_retrieval_and_those_of_a_question_win(opened: Snapsho
     assert len(retrieval.ask("bridge", k=1)) == 1
     assert {one.metadata["year"] for one in retrieval.ask("bridge", where={"year": {">=": 2000}})} == {2024}
     assert retrieval.ask("") == []
+
+
+def test_a_retrieval_reads_as_its_principals(guarded: Snapshot) -> None:
+    def found(*arguments: Any, **options: Any) -> set[str]:
+        return {one.metadata["document_ids"][0] for one in Retrieval(guarded, *arguments).ask("bridge", **options)}
+
+    staff = {"method": "bm25", "principals": ["staff"]}
+    assert found({"method": "bm25"}) == {"all"}
+    assert found(staff) == {"all", "staff"}
+    assert found(staff, principals=("board",)) == {"all", "board"}
+    assert found(staff, principals=UNRESTRICTED) == {"all", "staff", "board"}
 
 
 def test_explanations_are_made_if_they_are_asked_for(opened: Snapshot) -> None:
