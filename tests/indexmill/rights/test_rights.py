@@ -289,6 +289,23 @@ def test_helpers_keep_to_rights(snapshot: Snapshot) -> None:
         assert leaks(said(found), readable(FEW)) == set()
 
 
+def test_an_index_that_is_followed_keeps_to_rights(snapshot: Snapshot, store: Path) -> None:
+    """Version 2, in which documents without groups are for nobody."""
+    may = readable(FEW) - set(PUBLIC)
+    with indexmill.follow(store, poll=None, methods=["bm25"]) as index:
+        question = QUESTIONS[0]
+        assert index.retrieve(question, "bm25", EVERY) == []
+        assert index.answer(question, method="bm25").hits == ()
+        found = [
+            index.retrieve(question, "bm25", EVERY, principals=FEW),
+            *index.retrieve_batch([question], "bm25", EVERY, principals=FEW),
+            index.answer(question, method="bm25", k=EVERY, principals=FEW).hits,
+            *(one.hits for one in index.answer_batch([question], method="bm25", k=EVERY, principals=FEW)),
+        ]
+        assert [{one for hit in hits for one in hit.document_ids} for hits in found] == [set(ids(may))] * 4
+        assert leaks(said(found), may) == set()
+
+
 def test_threads_that_ask_at_once_for_several_readers_get_what_each_may_read(snapshot: Snapshot) -> None:
     readers: list[Any] = [None, FEW, [group(0)], UNRESTRICTED] * 12
     expected = [snapshot.retrieve(QUESTIONS[0], "bm25", EVERY, principals=one) for one in readers[:4]] * 12
