@@ -164,6 +164,21 @@ def test_what_comes_from_a_passage_that_is_not_allowed_takes_no_part() -> None:
         graph_of((1, 0, 0, 0, 0, 0, 0), []).allowed(np.array([True]))
 
 
+def test_a_name_is_not_allowed_for_its_link_to_another_name() -> None:
+    """Text 0 has the unit 2 of the name 4, text 1 the unit 3 of the name 5; both names are nearly the same."""
+    graph = graph_of((2, 2, 0, 0, 0, 2, 0), [(0, 2), (1, 3), (2, 4), (3, 5), (4, 5)], [(0, 0), (1, 1), (2, 0), (3, 1)])
+    assert graph.allowed(np.array([True, False])).tolist() == [True, False, True, False, True, False]
+
+
+def test_what_spells_names_in_a_way_that_a_reader_may_not_see_is_not_shown() -> None:
+    graph = small()
+    for plain, hidden in (([True, True], []), ([True, False], [5]), ([False, True], [5, 6, 10])):
+        shown = graph.showable(np.ones(len(graph), dtype=np.bool_), np.array(plain))
+        assert np.flatnonzero(~shown).tolist() == hidden  # 5 is made of both passages, 10 the title of 6
+    few = graph.allowed(np.array([True, False]))
+    assert not graph.showable(few, np.array([True, True]))[~few].any()
+
+
 def test_a_relation_is_allowed_where_one_of_its_passages_is() -> None:
     graph = graph_of((2, 0, 1, 0, 1, 0, 0), [], [(0, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)])
     assert graph.allowed(np.array([True, False])).tolist() == [True, False, False, True]
