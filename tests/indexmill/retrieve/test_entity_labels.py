@@ -15,7 +15,7 @@ from indexmill import CorruptBlob
 from indexmill.retrieve.entity_labels import EntityLabels, entity_labels_of
 from indexmill.snapshot import Snapshot
 from indexmill.text.names import entity_id
-from schemas.tables import ENTITIES, MENTIONS
+from schemas.tables import ENTITIES, EXTRACTED, MENTIONS
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, read_written
 
@@ -101,6 +101,25 @@ def test_a_passage_is_plain_if_all_its_names_are_shown_as_some_readable_passage_
     assert labels.plain(MAY).tolist() == [False, False, False, True]
     assert labels.plain(np.array([False, False, True, True])).tolist() == [False, False, True, True]
     assert labels.plain(MAY) is labels.plain(MAY.copy())
+
+
+def test_what_is_extracted_from_a_passage_names_an_entity_too(tmp_path: Path) -> None:
+    def opened(name: str, surface: str) -> Snapshot:
+        """A snapshot in which passage 3 is told to name an entity."""
+        writer = written(tmp_path / surface / "store")
+        (passage,) = read_written(writer, "passages/p")["passage_id"].to_pylist()[3:]
+        row = {"passage_id": passage, "entity_id": entity_id(name), "name": name, "surface": surface}
+        rows = [row | {"type": "", "description": ""}]
+        writer.table("extracted/p", pa.Table.from_pylist(rows, EXTRACTED), EXTRACTED)
+        writer.publish()
+        return indexmill.open(tmp_path / surface / "store")
+
+    with opened("ada venn", "Ada Venn") as otherwise:
+        assert entity_labels_of(otherwise).shown(rows_of("ada venn"), MAY) == ["ada venn"]
+        assert entity_labels_of(otherwise).plain(MAY).tolist() == [False] * 4
+    with opened("ada venn", "The secret smith") as alike:
+        assert entity_labels_of(alike).shown(rows_of("ada venn"), MAY) == ["The secret smith"]
+        assert entity_labels_of(alike).plain(MAY).tolist() == MAY.tolist()
 
 
 def test_rows_are_found_by_ids(snapshot: Snapshot) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.families.community_tree.chnsw import Chnsw
-from indexmill.families.community_tree.entities import BESIDE, NAMED, Gains, entities_of, gains, with_gains
+from indexmill.families.community_tree.entities import BESIDE, NAMED, Gains, Limits, entities_of, gains, with_gains
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import evidence
 from indexmill.families.community_tree.search import CommunityTree, LevelNodes, in_one_list, nodes_of
@@ -84,6 +84,22 @@ def test_nodes_count_their_entities_and_the_passages_of_these() -> None:
 def test_one_forbidden_passage_forbids_every_node_above_it() -> None:
     allowed = a_tree().allowed(np.array([True, False, True, True, True]))
     assert allowed.nonzero()[0].tolist() == [2, 3, 4, 6, 7, 9]  # 0 and 1 tell of passage 1, and 5 and 8 of them
+
+
+def test_a_named_entity_leads_through_no_forbidden_passage_and_to_no_node_that_one_shaped() -> None:
+    tree = a_tree()
+
+    def reached(named: int, *forbidden: int) -> list[int]:
+        passages = np.ones(5, np.bool_)
+        passages[list(forbidden)] = False
+        limits = Limits(passages, tree.allowed(passages)) if forbidden else None
+        setting, about = CommunityTreeParameters(), tree.index.vectors[tree.index_places].astype(np.float32)
+        residual = (about.sum(axis=0) / np.linalg.norm(about.sum(axis=0)))[None].astype(np.float32)
+        return parts(gains(tree, [(Link(named, "x", 1.0),)], residual, setting, limits).pairs)[1].tolist()
+
+    assert (reached(0), reached(2)) == ([0, 1], [2, 3])
+    assert (reached(0, 1), reached(0, 0)) == ([0], [0, 1])
+    assert (reached(2, 3), reached(2, 4)) == ([2], [2, 3])  # 3 tells of passage 3
 
 
 def test_an_entity_without_passages_is_not_shown_under_a_filter() -> None:
