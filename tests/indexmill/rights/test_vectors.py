@@ -6,6 +6,7 @@ The index over communities is left as it is: the way in which it is searched dep
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.families.zoom_graph.graph import Scope
 from indexmill.families.zoom_graph.retriever import VECTORS, open_zoom_graph
-from indexmill.families.zoom_graph.walk import Shared
+from indexmill.families.zoom_graph.walk import Block, Shared
 from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.entity_names import name_vectors_of
 from indexmill.retrieve.passages import passages_of
@@ -104,7 +105,10 @@ def disturbed(store: Path, snapshot: Snapshot) -> Iterator[Snapshot]:
 def test_documents_are_walked_over_without_hidden_ones_and_names_that_only_these_have(snapshot: Snapshot) -> None:
     graph, documents = open_zoom_graph(snapshot), snapshot.readable_documents(READER)
     assert documents is not None
-    contents = graph.blocks.contents
+    contents, count = graph.blocks.contents, len(graph.spread)
+    alike = [np.delete(np.arange(count), row) for row in range(count)]  # every name is linked to all others
+    links = Block(np.arange(count + 1) * (count - 1), np.concatenate(alike), np.ones(count * (count - 1)))
+    graph = replace(graph, blocks=replace(graph.blocks, entities=links))
     names = np.zeros(len(graph.spread), np.bool_)
     names[contents.indices[documents[contents.owners()]]] = True
     assert 0 < np.count_nonzero(names) < np.count_nonzero(graph.spread)
