@@ -472,6 +472,24 @@ def test_fused_takes_it_where_it_has_a_weight_and_says_through_what(tmp_path: Pa
 # Filters
 
 
+def test_a_relation_counts_the_tokens_of_what_a_reader_is_shown(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    for label, some in TEXTS.items():
+        open_to = {"groups": ["staff"]}
+        writer.shard(label, [one if one.id == "plain" else replace(one, metadata=open_to) for one in some])
+    long = "The" + " " * 200 + "Marrow Bridge"
+    write_heterograph(writer, SAID, TOLD, ELEMENTS, SURFACES | {"marrow bridge": long})
+    writer.configuration = {"corpus": {"access": {"field": "groups", "required": True}}}
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        given: dict[str, Any] = {"method": "heterograph", "k": EVERY, "principals": ["staff"]}
+        related = of_kind(snapshot.retrieve(QUESTIONS[0], **given), "relation")
+        assert "ada venn paid for marrow bridge" in {hit.text for hit in related}
+        assert all(hit.tokens == len(hit.text.encode()) // 4 + 1 for hit in related)
+        few = snapshot.retrieve(QUESTIONS[0], parameters={"token_budget": 40, "texts": 0, "units": 0}, **given)
+        assert "ada venn paid for marrow bridge" in {hit.text for hit in few}
+
+
 def test_no_node_tells_of_a_document_that_a_filter_leaves_out(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         hits = ask(snapshot, "Who paid for the Marrow Bridge?", EVERY, where={"document_id": {"!=": "venn"}})
