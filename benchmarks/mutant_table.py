@@ -885,4 +885,74 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         ("tests/tasks/stages/ingest/test_spill.py::test_a_document_that_is_forgotten_is_not_refused_as_poison",),
     ),
+    Mutant(
+        "tasks/pipeline/gates.py",
+        "    if before is None or before == now or now == Access(before.field, required=True):\n",
+        "    if before is None or now is None or before == now or now == Access(before.field, required=True):\n",
+        (
+            "tests/indexmill/rights/test_building.py::test_rights_that_would_let_others_read_are_refused_before_anything_is_made",
+        ),
+    ),
+    Mutant(
+        "tasks/pipeline/corpus.py",
+        "        self._refuse_rights()\n        self._folder.mkdir",
+        "        self._folder.mkdir",
+        (
+            "tests/indexmill/rights/test_building.py::test_rights_that_would_let_others_read_are_refused_before_anything_is_made",
+        ),
+    ),
+    Mutant(
+        "indexmill/families/community_tree/search.py",
+        "(self.passages.counts_of(passages) == lengths) & (lengths > 0)",
+        "self.passages.counts_of(passages) > 0",
+        ("tests/indexmill/rights/test_rights.py::test_nothing_of_a_document_that_is_not_readable_gets_out",),
+    ),
+    Mutant(
+        "indexmill/families/heterograph/search.py",
+        "        found[made] = allowed[made] == np.diff(self.passages.indptr)[made]\n",
+        "",
+        ("tests/indexmill/rights/test_rights.py::test_nothing_of_a_document_that_is_not_readable_gets_out",),
+    ),
+    Mutant(
+        "indexmill/families/heterograph/search.py",
+        '        leads[self.rows("N", "O")] = False\n',
+        "",
+        (
+            "tests/indexmill/families/heterograph/test_search.py::test_a_name_is_not_allowed_for_its_link_to_another_name",
+        ),
+    ),
+    Mutant(
+        "indexmill/retrieve/entity_labels.py",
+        "        found[named.entities[named.as_shown & readable[named.passages]]] = True\n",
+        "        found[named.entities[named.as_shown]] = True\n",
+        ("tests/indexmill/rights/test_rights.py::test_nothing_of_a_document_that_is_not_readable_gets_out",),
+    ),
+    Mutant(
+        "indexmill/retrieve/entity_labels.py",
+        "        found[named.passages[~self._spelled(passages, packed)[named.entities]]] = False\n",
+        "",
+        ("tests/indexmill/rights/test_rights.py::test_nothing_of_a_document_that_is_not_readable_gets_out",),
+    ),
+    Mutant(
+        "indexmill/families/zoom_graph/graph.py",
+        "graph.matrix.without(~documents, ~inside & (graph.spread > 0))",
+        "graph.matrix",
+        (
+            "tests/indexmill/rights/test_vectors.py::test_documents_are_walked_over_without_hidden_ones_and_names_that_only_these_have",
+        ),
+    ),
+    Mutant(
+        "indexmill/retrieve/worker_pool.py",
+        "replace(asked, encode=None, shared={})",
+        "replace(asked, encode=None, shared={}, readable=None)",
+        ("tests/indexmill/rights/test_rights.py::test_helpers_keep_to_rights",),
+    ),
+    Mutant(
+        "indexmill/snapshot.py",
+        'if name not in ("parameters", "rerank")]',
+        'if name not in ("parameters", "rerank", "principals")]',
+        (
+            "tests/indexmill/rights/test_rights.py::test_threads_that_ask_at_once_for_several_readers_get_what_each_may_read",
+        ),
+    ),
 )
