@@ -108,7 +108,9 @@ def test_a_pod_writes_to_its_own_volumes_alone(found: dict[str, Any]) -> None:
             assert "sizeLimit" in volumes[mount["name"]][kind]
         else:
             assert mount["readOnly"] is True
-    assert volumes["certificates"] == {"secret": {"secretName": "indexmill-certificates", "defaultMode": 0o440}}
+    secret, other = ("certificates", "tokens") if "certificates" in volumes else ("tokens", "certificates")
+    assert volumes[secret] == {"secret": {"secretName": f"indexmill-{secret}", "defaultMode": 0o440}}
+    assert other not in volumes
 
 
 @pytest.mark.parametrize("found", PODS, ids=name_of)
@@ -122,7 +124,8 @@ def test_every_pod_says_what_it_needs_and_whether_it_lives(found: dict[str, Any]
     for probe in ("startupProbe", "livenessProbe"):
         (check,) = [value for name, value in container[probe].items() if name in ("httpGet", "tcpSocket")]
         assert check["port"] in ports
-    assert found["spec"]["strategy"] == {"type": "Recreate"}
+    served = found["metadata"]["name"] == "indexmill-serve"
+    assert found["spec"]["strategy"]["type"] == ("RollingUpdate" if served else "Recreate")
     template = pod_of(found)
     assert template is not None
     assert found["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
@@ -250,6 +253,7 @@ def test_workers_and_builds_alone_reach_the_scheduler() -> None:
     assert all(policy["policyTypes"] == ["Ingress"] for policy in policies.values())
     assert "ingress" not in policies["indexmill"]
     assert policies["indexmill"]["podSelector"] == {"matchLabels": {"app.kubernetes.io/part-of": "indexmill"}}
+    assert policies.pop("indexmill-serve")["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8080}]}]
     allowed = {}
     for name, policy in policies.items():
         for rule in policy.get("ingress", []):
@@ -262,7 +266,7 @@ def test_workers_and_builds_alone_reach_the_scheduler() -> None:
         "indexmill-worker": (["scheduler", "worker"], [8788, 8789]),
     }
     components = {pod_of(found)["metadata"]["labels"]["app.kubernetes.io/component"] for found in PODS}  # type: ignore[index]
-    assert components == {"scheduler", "worker", "build"}
+    assert components == {"scheduler", "worker", "build", "serve"}
 
 
 def test_no_manifest_holds_a_credential() -> None:
@@ -271,6 +275,24 @@ def test_no_manifest_holds_a_credential() -> None:
         for variable in container_of(found).get("env", []):
             secret = re.search(r"KEY|SECRET|TOKEN|PASSWORD|AUTH", variable["name"])
             assert not secret or "secretKeyRef" in variable["valueFrom"], variable
+
+
+def test_servers_end_after_their_last_answer_and_are_reached_at_their_port() -> None:
+    from indexmill.serve.limits import Limits
+
+    found, template = by_name("indexmill-serve"), pod_of(by_name("indexmill-serve"))
+    assert template is not None
+    options = dict(word.split("=", 1) for word in container_of(found)["args"][2:])
+    assert template["spec"]["terminationGracePeriodSeconds"] > int(options["--linger"]) + Limits().answer_seconds
+    assert container_of(found)["readinessProbe"]["httpGet"]["path"] == "/ready"
+    labels = template["metadata"]["labels"]
+    (service,) = [one for one in OBJECTS if one["kind"] == "Service" and one["metadata"]["name"] == "indexmill-serve"]
+    (budget,) = [one for one in OBJECTS if one["kind"] == "PodDisruptionBudget"]
+    assert service["spec"]["selector"] == budget["spec"]["selector"]["matchLabels"] == labels
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    assert yaml.safe_load((FOLDER / "serve" / "indexmill.yaml").read_text(encoding="utf-8"))["store"].startswith(
+        "s3://"
+    )
 
 
 @pytest.mark.parametrize("where", [".", "night", "prefect"])

@@ -165,7 +165,7 @@ def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
 
 
 @pytest.mark.parametrize("communities_in", ["community_tree", pytest.param("heterograph", marks=pytest.mark.slow)])
-@settings(max_examples=2)
+@settings(max_examples=1)
 @given(first=st.integers(min_value=6, max_value=10), nights=_NIGHTS)
 def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
     communities_in: str, first: int, nights: list[list[tuple[str, int]]]

@@ -205,7 +205,7 @@ def killed_everywhere(small: Expected, forks: Forks, points: int) -> None:
 
 
 def test_a_killed_backfill_loses_no_finished_part(small: Expected, forks: Forks) -> None:
-    killed_everywhere(small, forks, 6)
+    killed_everywhere(small, forks, 3)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_graphml_has_every_node_and_edge_of_a_build(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(tmp_path / "out"), "--store", str(built), "--graphml", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == 2
+    assert json.loads(capsys.readouterr().out)["files"] == 3  # with the data card
     read = igraph.Graph.Read_GraphML(str(tmp_path / "out" / "heterograph.graphml"))
     with indexmill.open(built) as snapshot:
         nodes = snapshot.table("heterograph/nodes").to_pydict()

@@ -205,7 +205,8 @@ def test_a_forgotten_document_is_in_no_answer_and_no_text(quick: Path) -> None:
         assert cold.manifest == build(chosen(quick / "fresh", ROWS, server)).manifest
 
 
-@pytest.mark.parametrize("share", [0.8, pytest.param(0.97, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.8, 0.97])
 def test_a_killed_build_pays_again_at_most_what_was_in_flight(quick: Path, share: float) -> None:
     with LlmServer() as server:
         check_killed_build(lambda store, **llm: chosen(quick / store, ROWS, server, **llm), server, share)

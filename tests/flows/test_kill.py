@@ -150,11 +150,11 @@ def test_a_build_of_two_shards_crosses_hundreds_of_boundaries(first: Job, refres
 
 
 def test_a_build_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, first: Job) -> None:
-    killed_everywhere(forks, first, first.sample(12))
+    killed_everywhere(forks, first, first.sample(8))
 
 
 def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks: Forks, refresh: Job) -> None:
-    killed_everywhere(forks, refresh, refresh.sample(8))
+    killed_everywhere(forks, refresh, refresh.sample(5))
 
 
 @pytest.mark.slow
@@ -218,7 +218,15 @@ def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[En
     return ends
 
 
-@pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "torn",
+        "enospc",
+        "eio",
+        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("short", "erofs", "eacces", "full")),
+    ],
+)
 def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: Job, refresh: Job, mode: str) -> None:
     job = refresh if mode in ("short", "eio") else first
     total = len(job.crossed)

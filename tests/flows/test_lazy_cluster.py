@@ -78,6 +78,7 @@ def test_other_settings_start_workers_though_no_file_has_changed(chosen: dict[st
     assert (outcome.published, outcome.manifest) == (True, children.build(fresh).manifest)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_refresh_and_its_workers(
     built: Built, prefect_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_ten_minutes_that_the_endpoint_asks_for_are_waited(quick: Path, environm
     assert server.billed.calls == calm.llm_calls
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_run_whose_endpoint_is_paused(quick: Path, environment: dict[str, str]) -> None:
     rows = documents(FEW, words=12)
     with LlmServer(faults=Faults({11: "429-600"})) as server:

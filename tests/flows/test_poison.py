@@ -136,6 +136,7 @@ def test_an_exception_is_laid_to_the_documents_that_raise_it_alone(
     assert refused(root) == {}
 
 
+@pytest.mark.slow
 def test_what_one_run_made_is_counted_once_however_often_its_stages_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +154,7 @@ def test_what_one_run_made_is_counted_once_however_often_its_stages_begin(
     assert last.end.report["stages"]["ingest"]["documents"] == 28  # type: ignore[index,call-overload]
 
 
+@pytest.mark.slow
 def test_other_code_or_settings_try_a_document_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, root = poisoned(documents(12), RAISES), tmp_path / "store"
     with monkeypatch.context() as patched:
@@ -213,6 +215,7 @@ def test_what_is_no_documents_fault_ends_the_run(
     assert open_folder(tmp_path / "store").list("poison/") == []
 
 
+@pytest.mark.slow
 def test_strict_takes_a_poisonous_document_for_a_refused_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deadly_stage(monkeypatch, "split")
     with pytest.raises(BadInput, match="2 rows were refused \\(2 fails-split\\) and --strict is on"):

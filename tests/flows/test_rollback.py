@@ -162,7 +162,7 @@ def ends_well(versions: Versions, root: Path) -> tuple[int, bool]:
     return left
 
 
-@pytest.mark.parametrize("mode", ["kill", "torn"])
+@pytest.mark.parametrize("mode", ["kill", pytest.param("torn", marks=pytest.mark.slow)])
 def test_a_rollback_that_dies_leaves_nothing_or_a_store_on_hold(versions: Versions, mode: str) -> None:
     boundaries = crossed(versions)
     assert len(boundaries) > 40

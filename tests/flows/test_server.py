@@ -64,6 +64,8 @@ def closed() -> Iterator[None]:
 def test_no_proxy_is_told_the_password(proxy: Proxy, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "example.org")
     monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
+    if module._server is not None:
+        module._server.close()  # of other tests of this process
     with private_prefect() as server:
         server.wait()
         assert take_database(quick / "another.db")

@@ -123,8 +123,8 @@ def test_a_snapshot_is_written_with_the_graphs_that_it_holds(tmp_path: Path) -> 
     for version, names in ((2, ["heterograph.graphml"]), (3, ["graph.graphml", "heterograph.graphml"])):
         folder = tmp_path / str(version)
         made = export_snapshot(open_folder(tmp_path / "store"), version, folder, form="graphml", progress=Silent())
-        assert sorted(path.name for path in folder.iterdir()) == names
-        assert made.files == len(names)
+        assert sorted(path.name for path in folder.iterdir()) == ["README.md", *names]
+        assert made.files == 1 + len(names)
         assert (folder / "heterograph.graphml").read_bytes() == of_snapshot(tmp_path / "store")
     with pytest.raises(FamilyNotFound, match="'described'"):
         export_snapshot(open_folder(tmp_path / "store"), 1, tmp_path / "1", form="graphml", progress=Silent())

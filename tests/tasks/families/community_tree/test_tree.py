@@ -203,8 +203,8 @@ def test_other_settings_of_reports_and_index_keep_the_communities_of_entities(in
     [
         {"augmentation": "knn", "threshold": 0.3},
         {"augmentation": "none", "grain": 0},
-        {"largest": 0, "grain": 0},
-        {"levels": 1},
+        pytest.param({"largest": 0, "grain": 0}, marks=pytest.mark.slow),
+        pytest.param({"levels": 1}, marks=pytest.mark.slow),
         {"group": 1},
     ],
 )
