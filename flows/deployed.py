@@ -56,8 +56,8 @@ def backfill(
 ) -> State[Any]:
     """Build a large corpus in waves, as `indexmill backfill` does. Cancel it as you like: started again it goes on."""
     waves = functools.partial(Waves, publish_every=publish_every)
-    allowed: BuildOptions = {"allow_shrink": allow_shrink, "allow_rights_change": allow_rights_change}
-    return _run(configuration, dask, waves, note=note, **allowed)
+    options: BuildOptions = {"allow_shrink": allow_shrink, "allow_rights_change": allow_rights_change, "note": note}
+    return _run(configuration, dask, waves, **options)
 
 
 def _run(
