@@ -29,10 +29,11 @@ demo: install
 	cd $(DEMO) && ../$(BIN)/indexmill build
 	cd $(DEMO) && ../$(BIN)/indexmill query "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?" -k 3 --explain
 
-# Compiled, and with bytecode of the tests: else every process that they start would compile all modules again.
+# Three at a time on two cores, since many tests wait for others. Compiled, and with bytecode of the tests: else every
+# process that they start would compile all modules again.
 test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
