@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
 
-__all__ = ["Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
+__all__ = ["Snapshot", "open_candidate", "open_manifest", "open_snapshot", "sound"]
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ _OpenLocal = Callable[[Artifact], Path]
 
 
 @contextmanager
-def _sound(path: Path | str, what: str) -> Iterator[None]:
+def sound(path: Path | str, what: str) -> Iterator[None]:
     """Turn the errors that inconsistent artifacts cause in reading code into CorruptBlob.
 
     A MemoryError passes: declared sizes are bounded beforehand, so it means that this machine lacks memory.
@@ -255,7 +255,7 @@ class Snapshot:
         asking = QueryBatch(texts, used, encode, allowed, explain, its_names, readable=readable)
         wanted = k if rerank is None else max(k, depth)
         name = method or self.default_method
-        with _sound(self.path, f"method {name}"):
+        with sound(self.path, f"method {name}"):
             if self.pool is None:
                 answers = retriever.search(asking, wanted)
             else:
@@ -403,13 +403,13 @@ class Snapshot:
         if where is None and readers is None:
             return Selection(None, None)
         chosen = None if where is None else Filter.of(where)
-        with _sound(self.path, "metadata of documents"):
+        with sound(self.path, "metadata of documents"):
             return self._masks().select(chosen, readers)
 
     def readable_documents(self, principals: Principals) -> npt.NDArray[np.bool_] | None:
         """A mask of the documents that some principals may read, in the order of the table; None for all of them."""
         readers = self._readers(principals)
-        with _sound(self.path, "metadata of documents"):
+        with sound(self.path, "metadata of documents"):
             return None if readers is None else self._masks().documents(readers)
 
     def _readers(self, principals: Principals) -> frozenset[str] | None:
@@ -532,7 +532,7 @@ class Snapshot:
                 self._check_open()
                 value = self._cache.get(key)
                 if value is None:
-                    with LOADING, _sound(self.path, key if isinstance(key, str) else " ".join(key)):
+                    with LOADING, sound(self.path, key if isinstance(key, str) else " ".join(key)):
                         value = self._cache[key] = make()
         return cast(T, value)
 

@@ -72,8 +72,11 @@ def command(
     unnumbered = options.snapshot_name(None)
     with options.open_snapshot() as snapshot:
         if drawn:
+            from indexmill.snapshot import sound
+
             module = load(drawn[0].module)
-            told = module.outline(snapshot, depth, width)
+            with sound(snapshot.path, "tree"):
+                told = module.outline(snapshot, depth, width)
             options.print_json(told) if options.json else click.echo(module.drawing(told, unnumbered))
             return
         if same_as:

@@ -7,7 +7,6 @@ tables are made one shard at a time, and repeated exports of a snapshot give the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.tables import DocumentIds, TableOf, vector_table
 from indexmill.hits import url_of
 from indexmill.retrieve.family import load
+from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.registry import families_of
 from indexmill.text.names import NameIndex
 
@@ -111,10 +111,7 @@ def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
     """The addresses of some documents, null where they have none. Raises CorruptBlob for damaged metadata."""
     found = []
     for metadata, source in zip(documents["metadata"].to_pylist(), documents["source"].to_pylist(), strict=True):
-        fields = json.loads(metadata)
-        if not isinstance(fields, dict):
-            raise CorruptBlob(f"{artifacts.path}: a document's metadata is {metadata!r:.80}; expected a JSON object")
-        found.append(url_of(fields, source))
+        found.append(url_of(metadata_of(metadata, artifacts.path), source))
     return pa.array(found, pa.string())
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob
+from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rights import Access, groups_of
 from indexmill.retrieve.rows import Rows
 
@@ -53,12 +52,6 @@ class DocumentRights:
 def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
     """The groups of a document by its metadata, empty where they do not say."""
     try:
-        found = json.loads(metadata)
-    except ValueError as error:
-        raise CorruptBlob(f"the table {where!r} has metadata that are not JSON") from error
-    if not isinstance(found, dict):
-        raise CorruptBlob(f"the table {where!r} has metadata that are no JSON object")
-    try:
-        return groups_of(found, access)
+        return groups_of(metadata_of(metadata, where), access)
     except ValueError:
         return frozenset()

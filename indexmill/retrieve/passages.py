@@ -5,7 +5,6 @@ A row is a passage's position in the whole corpus, the shards concatenated in la
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Passages:
                 explanation=reason,
                 source=source,
                 span=span,
-                metadata=self._parsed(metadata),
+                metadata=metadata_of(metadata, self._path),
                 section=tuple(section.split("\n")) if section else (),
             )
             for identity, document, text, tokens, title, score, reason, span, section, source, metadata in zip(
@@ -146,13 +146,6 @@ class Passages:
             ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))
             rows = self._titles[number] = self._index_in(number, ids, of_documents)
         return rows
-
-    def _parsed(self, metadata: str) -> dict[str, Any]:
-        """The metadata of a document. Raises CorruptBlob unless it is a JSON object."""
-        found = json.loads(metadata)
-        if not isinstance(found, dict):
-            raise CorruptBlob(f"{self._path}: the metadata of a document is {metadata!r:.80}; expected a JSON object")
-        return found
 
     def _index_in(self, number: int, ids: pa.Array, of_documents: pa.Array) -> npt.NDArray[np.int64]:
         """The position of each passage's document in a shard. Raises CorruptBlob if it is missing."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexmill.errors import BadInput, NotFound
+from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def document_of(snapshot: Snapshot, document_id: str, principals: Principals = N
     title, text, source, metadata = (
         rows.column(number, name)[place].as_py() for name in ("title", "text", "source", "metadata")
     )
-    return Document(document_id, title, text, source, json.loads(metadata))
+    return Document(document_id, title, text, source, metadata_of(metadata, snapshot.path))
 
 
 def _index(snapshot: Snapshot) -> tuple[Rows, dict[str, int]]:

@@ -150,5 +150,5 @@ def test_metadata_that_are_no_objects_are_damage(tmp_path: Path) -> None:
     writer.shard("p", [Text("a", "A", "one", [1])])  # type: ignore[arg-type]
     writer.configuration = {"corpus": {"access": {"field": "groups", "required": True}}}
     writer.publish()
-    with indexmill.open(path) as snapshot, pytest.raises(CorruptBlob, match="no JSON object"):
+    with indexmill.open(path) as snapshot, pytest.raises(CorruptBlob, match="expected a JSON object"):
         snapshot.retrieve("one", "dense", principals=["a"])
