@@ -60,7 +60,7 @@ def index(order: Order) -> Outcome:
     order.progress = LoggingProgress(order.progress)
     with order.interrupt.installed(), order.open() as run, cancelled_by_prefect(order.interrupt):
         build = run.build
-        build.progress = order.progress
+        run.watch(order.progress)
         with _workers(order, build) as executor:
             try:
                 manifest = _manifest(order, run, executor)

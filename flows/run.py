@@ -14,6 +14,7 @@ from pydantic import JsonValue
 import indexmill
 from flows.interrupt import Interrupt
 from flows.operation import Operation, operation
+from flows.report_file import write_report
 from flows.sign import read_key, sign_unsigned
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.models.openai_llm import open_llm
@@ -29,7 +30,7 @@ from storage.stores import init_store
 from tasks.core.environment import code_digest
 from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.part_runner import Parent
-from tasks.core.report import Progress
+from tasks.core.report import Progress, RecordedWarnings
 from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves, backfill
 from tasks.pipeline.build import Build
@@ -120,6 +121,10 @@ class OpenRun:
     _signing_key: str | None = field(default=None, repr=False)
     _spent: Counter[str] = field(default_factory=Counter)
     """The cost of the versions that this run has published."""
+
+    def watch(self, progress: Progress) -> None:
+        """Show the build's progress there; its warnings are kept in the run's record, too."""
+        self.build.progress = RecordedWarnings(progress, self.build.report.warnings)
 
     def publish(self, manifest: Manifest) -> None:
         """Commit an intermediate version, and continue the build from it."""
@@ -213,6 +218,8 @@ def open_run(
         "code": {"version": indexmill.__version__, "digest": code_digest()},
     }
     seconds = float(configuration.run.lease_seconds)
+    warnings: list[str] = []
+    progress = RecordedWarnings(progress, warnings)
     with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record:
         holds.check(store)
         for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
@@ -231,6 +238,7 @@ def open_run(
             approve=approved.check if approved is not None else None,
             batch=configuration.llm.batch and command == "backfill",
         )
+        build.report.warnings = warnings
         if approved is not None:
             approved.check_cost()
             approved.check(build)
@@ -243,6 +251,8 @@ def open_run(
             record.report = build.report.to_json()
             if approved is not None:
                 record.plan = approved.beside(build.report, time.monotonic() - began)
+    if record.published and record.version is not None and configuration.run.report is not None:
+        write_report(configuration.run.report, store, record.version, progress.warn)  # of the run that has ended
 
 
 @dataclass

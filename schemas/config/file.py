@@ -65,6 +65,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
         ("llm", "api_key_file"),
         ("llm", "ca_file"),
         ("llm", "prompts"),
+        ("run", "report"),
         ("run", "signing_key_file"),
         *(("run", "dask", "tls", file) for file in TlsSettings.model_fields),
     ):

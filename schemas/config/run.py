@@ -130,6 +130,11 @@ class RunSettings(Settings):
         description="every version has a list of the software that built it (CycloneDX), the artifact `sbom.cdx.json`; "
         "another release of any of it then makes a new version",
     )
+    report: Path | None = Field(
+        None,
+        description="an HTML file that each build which publishes a version writes anew: what changed, how good it is, "
+        "what it cost; `indexmill report` writes it by hand",
+    )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
     )

@@ -349,7 +349,10 @@ class PartRunner:
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
     def _count(self, stage: Stage[Any], report: StageReport, made: PartResult) -> Receipt:
-        self.report.worked(stage.name, made.seconds)
+        if made.reused:
+            self.report.worked(stage.name, made.seconds)
+        else:
+            self.report.made(stage.name, made.worker, made.seconds)
         with self._lock:
             if made.reused:
                 report.parts_reused += 1

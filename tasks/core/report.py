@@ -12,9 +12,13 @@ from typing import Any, Protocol
 
 from indexmill.text.counted import counted
 from schemas.config import Price
+from tasks.core.timeline import Timeline
 from tasks.llm.account import Spent, price_of
 
-__all__ = ["Progress", "Report", "Silent", "StageReport", "StandIns"]
+__all__ = ["MOST_WARNINGS", "Progress", "RecordedWarnings", "Report", "Silent", "StageReport", "StandIns"]
+
+MOST_WARNINGS = 100
+"""The most warnings that the record of a run holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +174,13 @@ class Report:
         self.stages: dict[str, StageReport] = {}
         self.changed_files: tuple[str, ...] = ()  # changed while they were read
         self.quality: Mapping[str, Any] | None = None
+        self.quality_details: Mapping[str, Any] = {}  # by question, for the record alone
         self.stand_ins: dict[str, StandIns] = {}  # by stage, if a language model did not write every text
         self.corpus_files: str | None = None  # a digest of their bytes, if it was computed
         self.requests: Counter[str] = Counter()  # to an object store, by kind, and their bytes
+        self.refused: Counter[str] = Counter()  # rows of the corpus, by reason
+        self.warnings: list[str] = []
+        self.timeline = Timeline()
         self._clock = clock
         self._began = clock()
         self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint intervals of time, in order
@@ -205,6 +213,12 @@ class Report:
             stretches.append((began, end))
             stage.wall_seconds += end - began
 
+    def made(self, name: str, worker: str, seconds: float) -> None:
+        """Count a part that a worker made in so many seconds, and that ends now."""
+        end = self._clock() - self._began
+        self.timeline.add(worker, name, end - seconds, end)
+        self.worked(name, seconds)
+
     def total(self, count: str) -> int:
         """A count over all stages."""
         return sum(stage.counts[count] for stage in self.stages.values())
@@ -226,10 +240,19 @@ class Report:
         """The report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
         with self._lock:
             stages = {name: stage.to_json() for name, stage in self.stages.items()}
+        timeline = self.timeline.to_json()
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}
         totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
         totals["wall_seconds"] = round(self._clock() - self._began, 3)
         told: dict[str, Any] = {"stages": stages, "totals": totals}
+        if timeline["spans"]:
+            told["timeline"] = timeline
+        if self.refused:
+            told["refused"] = dict(sorted(self.refused.items()))
+        if self.warnings:
+            told["warnings"] = self.warnings[:MOST_WARNINGS]
+            if len(self.warnings) > MOST_WARNINGS:
+                told["warnings_left_out"] = len(self.warnings) - MOST_WARNINGS
         if self.stand_ins:
             told["stand_ins"] = {
                 stage: {"texts": found.texts, "stand_ins": found.stand_ins}
@@ -240,5 +263,35 @@ class Report:
         if self.requests:
             told["requests"] = dict(sorted(self.requests.items()))
         if self.quality is not None:
-            told["quality"] = dict(self.quality)
+            told["quality"] = {**self.quality, **self.quality_details}
         return told
+
+
+class RecordedWarnings:
+    """Forwards to another progress, and adds the warnings to a list, for the record of the run."""
+
+    def __init__(self, progress: Progress, warnings: list[str]) -> None:
+        self._progress = progress
+        self._warnings = warnings
+
+    def begin(self, stage: str, parts: int) -> None:
+        self._progress.begin(stage, parts)
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        self._progress.advance(stage, parts)
+
+    def within(self, stage: str, part: str, share: float) -> None:
+        self._progress.within(stage, part, share)
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        self._progress.end(stage, summary, seconds)
+
+    def doing(self, what: str) -> None:
+        self._progress.doing(what)
+
+    def warn(self, message: str) -> None:
+        self._warnings.append(message)
+        self._progress.warn(message)
+
+    def note(self, message: str) -> None:
+        self._progress.note(message)

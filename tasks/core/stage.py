@@ -26,6 +26,7 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
 from storage.arrays import put_pack
+from storage.processes import this_process
 from storage.protocol import Store
 from storage.receipts import Receipt, find, record, replace
 from storage.stores import open_store
@@ -253,6 +254,7 @@ class PartResult:
     seconds: float
     differs: bool = False  # a cold run made bytes that differ from the receipt's: the environment is not reproducible
     requests: Mapping[str, int] = field(default_factory=dict)  # that the worker sent to the store
+    worker: str = ""  # the host and the process id of its process
 
 
 class Part(Generic[S]):
@@ -402,4 +404,6 @@ def make_part(job: Job) -> PartResult:
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
         winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
-    return PartResult(winner, False, dict(outputs.counts), seconds, differs, store.requests())
+    process = this_process()
+    worker = f"{process.host}:{process.pid}"
+    return PartResult(winner, False, dict(outputs.counts), seconds, differs, store.requests(), worker)

@@ -73,6 +73,7 @@ class Build(CorpusRun):
         )
         if self.measured is not None:
             self.report.quality = self.measured.to_json()
+            self.report.quality_details = self.measured.details()
 
     def manifest(self) -> Manifest:
         """The manifest of the parts: a function of corpus, settings, code and environment alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -175,6 +176,7 @@ class Corpus:
         counts = report.stage("ingest").counts
         counts |= {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
         counts |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
+        report.refused = Counter(refused.column("reason").to_pylist())
         report.changed_files = plan.changed
         if left_out := plan.front_matter_left_out:
             counts["front_matter_left_out"] = len(left_out)

@@ -11,7 +11,7 @@ as missed, unless documents were removed on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,18 +33,38 @@ from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import Progress
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 
-__all__ = ["STAGE", "Comparison", "Measured", "Quality", "QualityGate", "QualitySettings", "compare"]
+__all__ = ["STAGE", "Comparison", "Measured", "Miss", "Quality", "QualityGate", "QualitySettings", "compare"]
 
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
 _Places = Annotated[tuple[_Some, ...], Field(strict=False)]
 """For each question, ascending indices into its list of gold documents."""
 
 
+_Texts = Annotated[tuple[str, ...], Field(strict=False)]
+
+MOST_QUESTIONS = 1_000
+MOST_MISSES = 50
+"""The most questions with their recall, and the most missed ones of a method, that the record of a run names."""
+
+_QUESTION_CHARACTERS = 300
+
+
+class Miss(Record):
+    """A question that a method misses gold documents of: its place in the file, and the documents found instead."""
+
+    question: Annotated[int, Field(ge=0)]
+    documents: _Texts
+
+
 class Measured(Record):
-    """The measurement of one snapshot: the gold documents that it contains (`held`) and those `found`, by method."""
+    """The measurement of one snapshot: the gold documents that it contains (`held`) and those `found`, by method.
+
+    misses: by method, the first questions whose gold documents are not all found.
+    """
 
     held: _Places
     found: dict[str, _Places]
+    misses: dict[str, Annotated[tuple[Miss, ...], Field(strict=False)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +100,25 @@ class Quality:
     unanswerable: int  # questions that were left out
     missing: int  # distinct gold documents that the candidate lacks
     recall: Mapping[str, float]
+    by_question: Mapping[str, Any]
+    missed: Sequence[Mapping[str, Any]]
     compared: Comparison | None = None
 
     @classmethod
-    def of(cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int) -> Self:
-        """The quality of a manifest's snapshot, without a comparison."""
+    def of(
+        cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int, forgotten: Container[str] = ()
+    ) -> Self:
+        """The quality of a manifest's snapshot, without a comparison. forgotten: documents that are never missing."""
+        wanted, held = {gold for one in questions for gold in one.gold_ids}, _held(measured, questions)
         return cls(
             manifest=manifest,
             k=k,
             questions=len(questions),
             unanswerable=sum(not places for places in measured.held),
-            missing=len({gold for one in questions for gold in one.gold_ids} - _held(measured, questions)),
+            missing=sum(gold not in held and gold not in forgotten for gold in wanted),
             recall=_recalls(measured, measured.held, measured.found),
+            by_question=_by_question(measured, questions),
+            missed=_missed(measured, questions),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -106,6 +133,10 @@ class Quality:
             "compared": None if self.compared is None else self.compared.to_json(),
         }
 
+    def details(self) -> dict[str, Any]:
+        """The quality question by question, which only the run's record holds."""
+        return {"by_question": dict(self.by_question), "missed": [dict(one) for one in self.missed]}
+
 
 @dataclass(frozen=True, kw_only=True)
 class QualitySettings(Settings):
@@ -117,19 +148,29 @@ class QualitySettings(Settings):
 
 
 def compare(
-    candidate: Measured, before: Measured, questions: Sequence[Question], version: int, *, lost_counts: bool
+    candidate: Measured,
+    before: Measured,
+    questions: Sequence[Question],
+    version: int,
+    *,
+    lost_counts: bool,
+    forgotten: Container[str] = (),
 ) -> Comparison:
-    """Compare a candidate with the previous version, on the methods that both have."""
-    counted = before.held
-    if not lost_counts:
-        counted = tuple(tuple(sorted({*had} & {*has})) for had, has in zip(before.held, candidate.held, strict=True))
+    """Compare a candidate with the previous version, on the methods that both have.
+
+    forgotten: documents that do not count, as if the previous version had never had them.
+    """
+    counted = tuple(
+        tuple(place for place in had if question.gold_ids[place] not in forgotten and (lost_counts or place in has))
+        for question, had, has in zip(questions, before.held, candidate.held, strict=True)
+    )
     methods = [method for method in candidate.found if method in before.found]
     return Comparison(
         version=version,
         questions=sum(bool(places) for places in counted),
         before=_recalls(before, counted, methods),
         now=_recalls(candidate, counted, methods),
-        lost=len(_held(before, questions) - _held(candidate, questions)),
+        lost=sum(gold not in forgotten for gold in _held(before, questions) - _held(candidate, questions)),
         lost_counts=lost_counts,
     )
 
@@ -150,6 +191,45 @@ def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> 
         / len(answerable)
         for method in methods
     }
+
+
+def _by_question(measured: Measured, questions: Sequence[Question]) -> dict[str, Any]:
+    """The first questions of the file, and the recall of each by method; None without a gold document to find."""
+    first = range(min(len(questions), MOST_QUESTIONS))
+    return {
+        "questions": [_text(questions[number]) for number in first],
+        "recall": {
+            method: [
+                round(len(found[number]) / len(measured.held[number]), 6) if measured.held[number] else None
+                for number in first
+            ]
+            for method, found in measured.found.items()
+        },
+    }
+
+
+def _missed(measured: Measured, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """The first questions that each method misses something of: what it misses, and what it finds instead."""
+    return [
+        {
+            "question": _text(questions[miss.question]),
+            "method": method,
+            "missed": [
+                questions[miss.question].gold_ids[place]
+                for place in measured.held[miss.question]
+                if place not in measured.found[method][miss.question]
+            ],
+            "found": list(miss.documents),
+        }
+        for method, misses in measured.misses.items()
+        for miss in misses
+    ]
+
+
+def _text(question: Question) -> str:
+    """The text of a question, cut where it is long."""
+    text = question.question
+    return text if len(text) <= _QUESTION_CHARACTERS else text[: _QUESTION_CHARACTERS - 3] + "..."
 
 
 class QualityGate:
@@ -180,17 +260,15 @@ class QualityGate:
         """
         if self.questions is None or not candidate.corpus.documents:
             return None
-        asked = [
-            replace(one, gold_ids=tuple(gold for gold in one.gold_ids if gold not in forgotten))
-            for one in parse_questions(self.questions, str(self._settings.questions))
-        ]
+        asked = parse_questions(self.questions, str(self._settings.questions))
         digest = run.store.put_blob(candidate.to_bytes())
         measured = self._measured(run, digest, self._settings.methods)
-        quality = Quality.of(digest, measured, asked, self._settings.k)
+        quality = Quality.of(digest, measured, asked, self._settings.k, forgotten)
         before = self._measured_parent(run)
         if before is None or run.parent is None:
             return quality
-        return replace(quality, compared=compare(measured, before, asked, run.parent.version, lost_counts=lost_counts))
+        compared = compare(measured, before, asked, run.parent.version, lost_counts=lost_counts, forgotten=forgotten)
+        return replace(quality, compared=compared)
 
     def _measured(self, run: Measuring, manifest: str, methods: Sequence[str]) -> Measured:
         """The measurement of a manifest's snapshot; made once, like any part."""
@@ -234,23 +312,30 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
         vectors = None
         if any(snapshot.retriever(method).uses_vectors for method in methods):
             vectors = snapshot.encode([question.question for question in questions])
-        found = {
-            method: tuple(
-                tuple(place for place, gold in enumerate(question.gold_ids) if gold in documents)
-                for question, documents in zip(
-                    questions, found_documents(snapshot, questions, method, k, vectors), strict=True
-                )
-            )
-            for method in methods
-        }
+        returned = {method: [*found_documents(snapshot, questions, method, k, vectors)] for method in methods}
     held = tuple(tuple(place for place, gold in enumerate(one.gold_ids) if gold in known) for one in questions)
-    measured = Measured(held=held, found=found)
+    found = {
+        method: tuple(
+            tuple(place for place, gold in enumerate(question.gold_ids) if gold in documents)
+            for question, documents in zip(questions, answers, strict=True)
+        )
+        for method, answers in returned.items()
+    }
+    misses = {
+        method: tuple(
+            Miss(question=number, documents=tuple(answers[number]))
+            for number, places in enumerate(held)
+            if len(found[method][number]) < len(places)
+        )[:MOST_MISSES]
+        for method, answers in returned.items()
+    }
+    measured = Measured(held=held, found=found, misses=misses)
     return Outputs(files={"measured": measured.to_bytes()}, counts={"questions": len(questions)})
 
 
 STAGE = Stage(
     "quality",
-    1,
+    2,
     _compute,
     libraries=("numpy",),
     settings=QualitySettings,

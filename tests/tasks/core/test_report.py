@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.config import Price
-from tasks.core.report import Report, StageReport
+from tasks.core.report import MOST_WARNINGS, RecordedWarnings, Report, Silent, StageReport
 from tasks.llm.account import Spent
 
 
@@ -83,3 +83,23 @@ def test_what_the_quota_saw_of_unfinished_parts_counts_and_tokens_have_their_pri
     quiet = StageReport()
     quiet.asked(Spent(), None)
     assert (quiet.counts, quiet.cost) == ({}, 0.0)
+
+
+def test_a_part_is_in_the_timeline_and_in_the_time_of_its_stage() -> None:
+    now = [0.0]
+    report = Report(lambda: now[0])
+    now[0] = 5.0
+    report.made("embed", "host:7", 3.0)
+    told = report.to_json()
+    assert told["timeline"] == {"workers": ["host:7"], "spans": [[0, "embed", 2.0, 5.0, 1]], "left_out": 0}
+    assert told["stages"]["embed"]["wall_seconds"] == 3.0
+
+
+def test_the_record_names_warnings_and_counts_those_beyond_its_bound() -> None:
+    report = Report(lambda: 0.0)
+    progress = RecordedWarnings(Silent(), report.warnings)
+    for number in range(MOST_WARNINGS + 2):
+        progress.warn(f"warning {number}")
+    told = report.to_json()
+    assert (told["warnings"][0], len(told["warnings"])) == ("warning 0", MOST_WARNINGS)
+    assert told["warnings_left_out"] == 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from indexmill.evaluate.recall import Question
 from schemas.config import GateSettings
 from tasks.pipeline.gates import CorpusChange, refuse_quality, refuse_size
-from tasks.pipeline.quality import Comparison, Measured, Quality, compare
+from tasks.pipeline.quality import MOST_QUESTIONS, Comparison, Measured, Miss, Quality, compare
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_silent_source_may_take_nothing_away() -> None:
 
 def quality(now: float, before: float | None = None) -> Quality:
     compared = None if before is None else Comparison(3, 50, {"fused": before}, {"fused": now}, 0, True)
-    return Quality("0" * 64, 5, 50, 0, 0, {"fused": now}, compared)
+    return Quality("0" * 64, 5, 50, 0, 0, {"fused": now}, {}, [], compared)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,12 @@ def asked(*gold: str) -> list[Question]:
 def measured(*questions: tuple[set[int], set[int]]) -> Measured:
     """Which gold documents are held and found, question by question."""
     held, found = ([tuple(sorted(one)) for one in part] for part in zip(*questions, strict=True))
-    return Measured(held=tuple(held), found={"dense": tuple(found)})
+    misses = [
+        Miss(question=number, documents=("z",))
+        for number, places in enumerate(held)
+        if len(places) > len(found[number])
+    ]
+    return Measured(held=tuple(held), found={"dense": tuple(found)}, misses={"dense": tuple(misses)})
 
 
 def test_recall_is_of_the_gold_documents_that_a_snapshot_holds() -> None:
@@ -103,6 +108,30 @@ def test_a_candidate_is_held_to_the_gold_documents_of_the_version_before() -> No
     let_go = compare(candidate, before, questions, 3, lost_counts=False)
     assert (let_go.questions, let_go.lost) == (1, 1)
     assert (let_go.before, let_go.now) == ({"dense": 1.0}, {"dense": 1.0})
+
+
+def test_a_forgotten_document_counts_as_never_there() -> None:
+    before = measured(({0, 1}, {0, 1}), ({0}, {0}))
+    candidate = measured(({1}, {1}), (set(), set()))
+    questions = asked("xy", "x")  # x is forgotten: the place of y in its question stays
+    found = compare(candidate, before, questions, 3, lost_counts=True, forgotten={"x"})
+    assert (found.questions, found.lost, found.before, found.now) == (1, 0, {"dense": 1.0}, {"dense": 1.0})
+    one = Quality.of("0" * 64, candidate, questions, 5, {"x"})
+    assert (one.missing, one.unanswerable, one.recall) == (0, 1, {"dense": 1.0})
+
+
+def test_a_record_tells_each_question_and_what_is_found_instead() -> None:
+    questions = asked("xy", "ab", "c")
+    one = Quality.of("0" * 64, measured(({0, 1}, {1}), (set(), set()), ({0}, {0})), questions, 5).details()
+    assert one["by_question"] == {"questions": ["Who?"] * 3, "recall": {"dense": [0.5, None, 1.0]}}
+    assert one["missed"] == [{"question": "Who?", "method": "dense", "missed": ["x"], "found": ["z"]}]
+
+
+def test_the_questions_of_a_record_are_bounded() -> None:
+    many = [Question(str(number), "W" * 1_000, ("x",)) for number in range(MOST_QUESTIONS + 1)]
+    found = Quality.of("0" * 64, measured(*[({0}, {0})] * len(many)), many, 5).details()["by_question"]
+    assert len(found["questions"]) == len(found["recall"]["dense"]) == MOST_QUESTIONS
+    assert found["questions"][0] == "W" * 297 + "..."
 
 
 _SOME = st.sets(st.integers(0, 3))
