@@ -215,6 +215,7 @@ def open_run(
         "configuration": configuration.model_dump(mode="json"),
         "cold": cold,
         "note": note,
+        "allowed": [name for name in ("shrink", "rights_change") if options.get(f"allow_{name}")],
         "code": {"version": indexmill.__version__, "digest": code_digest()},
     }
     seconds = float(configuration.run.lease_seconds)

@@ -249,6 +249,7 @@ def test_documents_that_a_person_lets_go_are_not_missed(asked: Place) -> None:
     asked.build(rows)
     outcome = asked.build(without(rows, "amber", "basalt"), allow_shrink=True)
     assert outcome.version == 2
+    assert asked.last.start.details["allowed"] == ["shrink"]
     assert outcome.quality is not None
     assert (
         outcome.quality["compared"] | {"questions": 8, "lost_gold": 2, "lost_gold_counts": False}
