@@ -240,19 +240,17 @@ class Report:
         """The report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
         with self._lock:
             stages = {name: stage.to_json() for name, stage in self.stages.items()}
-        timeline = self.timeline.to_json()
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}
         totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
         totals["wall_seconds"] = round(self._clock() - self._began, 3)
-        told: dict[str, Any] = {"stages": stages, "totals": totals}
-        if timeline["spans"]:
-            told["timeline"] = timeline
-        if self.refused:
-            told["refused"] = dict(sorted(self.refused.items()))
-        if self.warnings:
-            told["warnings"] = self.warnings[:MOST_WARNINGS]
-            if len(self.warnings) > MOST_WARNINGS:
-                told["warnings_left_out"] = len(self.warnings) - MOST_WARNINGS
+        told: dict[str, Any] = {
+            "stages": stages,
+            "totals": totals,
+            "timeline": self.timeline.to_json(),
+            "refused": dict(sorted(self.refused.items())),
+            "warnings": self.warnings[:MOST_WARNINGS],
+            "warnings_left_out": max(0, len(self.warnings) - MOST_WARNINGS),
+        }
         if self.stand_ins:
             told["stand_ins"] = {
                 stage: {"texts": found.texts, "stand_ins": found.stand_ins}
