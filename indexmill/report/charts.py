@@ -1,8 +1,8 @@
 """Charts of a report as SVG: bars, histograms, a timeline of workers, and series over versions.
 
-Each function takes numbers and labels and returns markup that holds no script and no style of its own: colours come
-from classes that the page's stylesheet defines for light, dark and paper. Scales begin at zero. Values stand beside what
-they belong to. Coordinates are rounded to a tenth of a pixel, so that the same numbers give the same bytes.
+Each function takes numbers and labels and returns markup that holds no script and no style of its own: the classes get
+their colours from the page's stylesheet, for light, dark and paper. Scales begin at zero, and values stand beside what
+they belong to. Coordinates are rounded to a tenth of a pixel: the same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -210,9 +210,10 @@ def _panel(
     for number, value in enumerate(one.values):
         if value is not None:
             last = number == len(one.values) - 1
+            told = f"version {versions[number]}: {one.shown[number]}"
             parts.append(
                 f'<circle class="{"dot last" if last else "dot"}" cx="{_px(places[number])}" cy="{_px(at(value))}" '
-                f'r="{4 if last else 2.5}"><title>version {versions[number]}: {_text(one.shown[number])}</title></circle>'
+                f'r="{4 if last else 2.5}"><title>{_text(told)}</title></circle>'
             )
     lasts = [number for number, value in enumerate(one.values) if value is not None]
     if lasts:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.diff import compare
+from indexmill.diff import Difference, compare
 from indexmill.report.documents import only_in
 from indexmill.report.inside import sizes_by_family
 from indexmill.report.numbers import clipped
 from indexmill.report.run_record import Quality, read_run
-from indexmill.report.tonight import Changes, changes_between
+from indexmill.report.tonight import NAMES, Changes, changes_of
 from indexmill.retrieve.registry import families_of
 from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.reader import StoreReader
@@ -94,13 +94,23 @@ class Comparison:
     differing: tuple[tuple[str, str, str], ...]
     more_differing: int
 
+    def sizes(self) -> tuple[str, ...]:
+        """The families of either version that have files."""
+        return tuple(dict.fromkeys((*self.b.sizes, *self.a.sizes)))
+
+    def counts(self) -> tuple[str, ...]:
+        """The counts of families that differ."""
+        names = sorted({*self.a.counts, *self.b.counts})
+        return tuple(name for name in names if self.a.counts.get(name) != self.b.counts.get(name))
+
 
 def comparison(store: StoreReader, snapshot: Snapshot, other: int) -> Comparison:
     """An opened version beside another of its store. Raises SnapshotNotFound if the other is not there, CorruptBlob."""
     with open_snapshot(store.url, version=other) as older:
-        changes = changes_between(older, snapshot, other)
+        found = compare(older, snapshot, names=NAMES)
+        changes = changes_of(found, other)
         before, after = _quality(store, older), _quality(store, snapshot)
-        differing = _differing(older, snapshot)
+        differing = _differing(found)
         return Comparison(
             a=_side(older),
             b=_side(snapshot),
@@ -210,9 +220,8 @@ def _names(snapshot: Snapshot, other: Snapshot, table: str, key: str) -> tuple[s
 # Settings
 
 
-def _differing(older: Snapshot, newer: Snapshot) -> list[tuple[str, str, str]]:
+def _differing(found: Difference) -> list[tuple[str, str, str]]:
     """Settings, models and library versions that differ, by path."""
-    found = compare(older, newer, names=0)
     return [
         (path, _shown(before), _shown(after))
         for pairs in (found.settings(), found.models(), found.environment())

@@ -47,7 +47,7 @@ class Facts:
 
 
 def facts_of(
-    where: str | os.PathLike[str], version: int | None = None, *, alias: str | None = None, compare: int | None = None
+    where: str | os.PathLike[str], version: int | None = None, alias: str | None = None, *, compare: int | None = None
 ) -> Facts:
     """Gather what a report says about a version of a store, or about an exported folder.
 

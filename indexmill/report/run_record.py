@@ -193,9 +193,8 @@ def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
     if start is None and end is None:
         return None, "The store has no record of the run."
     if end is None:
-        return record_of(
-            run, start or {}, {}
-        ), "The run has no record of its end: it was killed after it had published."
+        why = "The run has no record of its end: it was killed once it had published."
+        return record_of(run, start or {}, {}), why
     return record_of(run, start or {}, end), ""
 
 

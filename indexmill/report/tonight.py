@@ -12,10 +12,12 @@ from indexmill.report.run_record import RunRecord, read_run
 from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.reader import StoreReader
 
-__all__ = ["Changed", "Changes", "Document", "Moved", "Tonight", "changes_between", "tonight"]
+__all__ = ["NAMES", "Changed", "Changes", "Document", "Moved", "Tonight", "changes_of", "tonight"]
 
 LISTED = 10
 """The most documents of each kind that are listed."""
+NAMES = 12
+"""The most entities that are named of those that came, and of those that went."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +112,16 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
         return None, "It is the first version: every document is new."
     try:
         with open_snapshot(store.url, version=before) as older:
-            return changes_between(older, snapshot, before), ""
+            return changes_of(compare(older, snapshot, names=NAMES), before), ""
     except (SnapshotNotFound, CorruptBlob) as error:
         gone = isinstance(error, SnapshotNotFound)
         what = "is no longer in the store" if gone else "cannot be read"
         return None, f"Version {before}, from which it was built, {what}, so what changed cannot be told."
 
 
-def changes_between(older: Snapshot, newer: Snapshot, version: int, names: int = 12) -> Changes:
-    """What changed from one snapshot to another. names: the most entities to name. Raises CorruptBlob."""
-    found = compare(older, newer, names=names)
-    documents = found.documents
+def changes_of(found: Difference, version: int) -> Changes:
+    """What changed from one snapshot to another, with titles and lengths. version: the older. Raises CorruptBlob."""
+    older, newer, documents = found.a, found.b, found.documents
     left, right = only_in(older, newer), only_in(newer, older)
     before = described(older, {*documents.changed.to_pylist(), *documents.removed.to_pylist()}, left, lengths=True)
     after = described(newer, {*documents.changed.to_pylist(), *documents.added.to_pylist()}, right, lengths=True)
