@@ -46,7 +46,7 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
             write_report(path, rendered(facts))
         options.print_json(facts.to_json())
     elif output == "-":
-        click.echo(rendered(facts).encode())
+        click.echo(rendered(facts).encode(), nl=False)
     else:
         write_report(path, rendered(facts))
         click.echo(one_line(str(path)))

@@ -7,6 +7,7 @@ they belong to. Coordinates are rounded to a tenth of a pixel: the same numbers 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -89,53 +90,51 @@ def histogram(key: str, title: str, bars: Sequence[Bar], *, of: str, doubling: b
             parts.append(_label(place, floor - length - 5, amount(one.count), "middle"))
             peak = False
     parts.append(f'<path class="axis" d="M{left} {floor}h{width - 2 * left}"/>')
-    ends = [left]  # labels do not touch each other
-    for number, one in enumerate(bars):
+    widest = max((len(amount(one.low)) for one in bars), default=1) * _CHARACTER + 6
+    every = max(1, math.ceil(widest / step))
+    for number, one in enumerate(bars[::every]):
         text = amount(one.low)
-        half = len(text) * _CHARACTER / 2
-        x = left + number * step + step / 2
-        last = number == len(bars) - 1
-        if number == 0 or (x - half > ends[-1] + 6 and x + half < width - left - (0 if last else 34)) or last:
-            if last:
-                text = _range(one)
-                x, half = width - left, 0
-                if x - len(text) * _CHARACTER < ends[-1] + 4 and number:
-                    continue
-            parts.append(_label(max(x, left + half), height - 8, text, "end" if last and number else "middle"))
-            ends.append(max(x, left + half) + half)
+        x = left + number * every * step + step / 2
+        parts.append(_label(max(x, len(text) * _CHARACTER / 2), height - 8, text, "middle"))
     total = sum(one.count for one in bars)
     groups = "The groups double." if doubling else ""
     told = f"{amount(total)} {of}; the tallest bar is {amount(highest)}. {groups}".strip()
     return _figure(key, width, height, title, told, parts, "small")
 
 
-def timeline(key: str, title: str, told: str, lanes: Sequence[str], blocks: Sequence[Block], seconds: float) -> Markup:
-    """Lanes of work from zero to so many seconds."""
-    width, left, top, lane = 1040, 150, 6, 26
-    height = top + lane * len(lanes) + 28
-    scale = (width - left - 14) / seconds if seconds > 0 else 0.0
+def timeline(
+    key: str,
+    title: str,
+    told: str,
+    lanes: Sequence[str],
+    blocks: Sequence[Block],
+    seconds: float,
+    *,
+    narrow: bool = False,
+) -> Markup:
+    """Lanes of work from zero to so many seconds. narrow: for the screen of a phone, on which nobody points."""
+    width, left, top, lane = (360, 92, 6, 24) if narrow else (1040, 150, 6, 26)
     floor = top + lane * len(lanes)
+    scale = (width - left - 14) / seconds if seconds > 0 else 0.0
     parts = []
-    for tick in _ticks(seconds):
+    for tick in _ticks(seconds, 3 if narrow else 6):
         x = left + tick * scale
         parts.append(f'<path class="grid" d="M{_px(x)} {top}V{floor}"/>')
         anchor = "middle" if tick and x + 30 < width else "start" if not tick else "end"
         parts.append(_label(x, floor + 17, duration(tick), anchor))
     for number, name in enumerate(lanes):
         y = top + lane * number
-        parts.append(_label(left - 8, y + 17, clipped(name, 21), "end"))
+        parts.append(_label(left - 8, y + lane / 2 + 4, clipped(name, 12 if narrow else 21), "end"))
         parts.append(f'<path class="grid" d="M{left} {_px(y + lane)}H{width}"/>')
     for one in blocks:
         x, wide = left + one.began * scale, max((one.ended - one.began) * scale, 0.8)
         y = top + lane * one.lane + 4
-        parts.append(
-            f'<rect class="t{one.tone}" x="{_px(x)}" y="{_px(y)}" width="{_px(wide)}" height="{lane - 8}">'
-            f"<title>{_text(one.told)}</title></rect>"
-        )
+        shape = f'<rect class="t{one.tone}" x="{_px(x)}" y="{_px(y)}" width="{_px(wide)}" height="{lane - 8}"'
+        parts.append(f"{shape}/>" if narrow else f"{shape}><title>{_text(one.told)}</title></rect>")
         if one.label and wide > len(one.label) * _CHARACTER + 8:
             parts.append(f'<text class="on{one.tone}" x="{_px(x + 5)}" y="{_px(y + 13)}">{_text(one.label)}</text>')
     parts.append(f'<path class="axis" d="M{left} {top}V{floor}H{width}"/>')
-    return _figure(key, width, height, title, told, parts, "wide")
+    return _figure(key, width, floor + 28, title, told, parts, "narrow" if narrow else "wide")
 
 
 def series(
@@ -146,13 +145,16 @@ def series(
     panels: Sequence[Panel],
     flags: Sequence[tuple[int, str]],
     gone: Sequence[int],
+    *,
+    narrow: bool = False,
 ) -> Markup:
     """Panels over one axis of versions, each from zero.
 
     flags: versions, by their places, with what is written above them. gone: the places of versions that were withdrawn.
+    narrow: for the screen of a phone: names and values stand above the panels, not beside them.
     """
-    width, left, right, top, panel, gap = 1040, 150, 120, 22, 62, 18
-    height = top + len(panels) * (panel + gap) + 22
+    width, left, right, panel, gap = (360, 8, 8, 46, 38) if narrow else (1040, 150, 120, 60, 28)
+    top = 26
     floor = top + len(panels) * (panel + gap)
     room = width - left - right
     places = [
@@ -164,65 +166,67 @@ def series(
     for place, text in flags:
         shown = clipped(text, 24)
         half = len(shown) * _CHARACTER / 2
-        parts.append(f'<path class="flag" d="M{_px(places[place])} {top - 4}V{floor}"/>')
-        if places[place] - half >= free:  # labels do not cover each other; the table has them all
-            parts.append(_label(places[place], top - 9, shown, "middle"))
-            free = places[place] + half + 6
+        x = min(max(places[place], half), width - half)
+        parts.append(f'<path class="flag" d="M{_px(places[place])} {top - 6}V{floor}"/>')
+        if x - half >= free:  # labels do not cover each other; the table has them all
+            parts.append(_label(x, top - 11, shown, "middle"))
+            free = x + half + 6
     for number, one in enumerate(panels):
-        parts += _panel(one, versions, places, top + number * (panel + gap) + 6, panel, left, width - right)
+        parts += _panel(one, versions, places, top + (number + 1) * (panel + gap) - panel, panel, left, width - right)
+        if narrow:
+            y = top + number * (panel + gap) + gap - 12
+            parts.append(f'<text class="name" x="{left}" y="{_px(y)}">{_text(one.name)}</text>')
+            parts.append(f'<text class="value" x="{width - right}" y="{_px(y)}" text-anchor="end">{_last(one)}</text>')
+        else:
+            y = top + (number + 1) * (panel + gap)
+            parts.append(
+                f'<text class="name" x="{left - 10}" y="{_px(y - 4)}" text-anchor="end">{_text(one.name)}</text>'
+            )
+            parts.append(f'<text class="value" x="{width - right + 12}" y="{_px(y - 4)}">{_last(one)}</text>')
     for place in gone:
         x = places[place]
         parts.append(f'<path class="gone" d="M{_px(x - 4)} {floor - 4}l8 8m0 -8l-8 8"/>')
-    every = max(1, -(-len(versions) * 34 // max(int(room), 1)))
+    every = max(1, math.ceil(len(versions) * 34 / room))
     for number, version in enumerate(versions):
         if (len(versions) - 1 - number) % every == 0:
-            parts.append(_label(places[number], floor + 16, str(version), "middle"))
-    parts.append(_label(left - 8, floor + 16, "version", "end"))
-    return _figure(key, width, height, title, told, parts, "wide")
+            half = len(str(version)) * _CHARACTER / 2
+            parts.append(_label(min(max(places[number], half), width - half), floor + 17, str(version), "middle"))
+    if not narrow:
+        parts.append(_label(left - 10, floor + 17, "version", "end"))
+    return _figure(key, width, floor + 24, title, told, parts, "narrow" if narrow else "wide")
 
 
 def _panel(
     one: Panel, versions: Sequence[int], places: Sequence[float], y: float, height: float, left: float, right: float
 ) -> list[str]:
-    known = [(place, value) for place, value in zip(places, one.values, strict=True) if value is not None]
-    most = one.most or max((value for _, value in known), default=0.0) or 1.0
+    known = [value for value in one.values if value is not None]
+    most = one.most or max(known, default=0.0) or 1.0
     floor = y + height
-    parts = [
-        f'<text class="name" x="{_px(left - 8)}" y="{_px(floor - 4)}" text-anchor="end">{_text(one.name)}</text>',
-        f'<path class="axis" d="M{_px(left)} {_px(floor)}H{_px(right)}"/>',
-    ]
-
-    def at(value: float) -> float:
-        return floor - height * min(value / most, 1.0)
-
+    parts = [f'<path class="axis" d="M{_px(left)} {_px(floor)}H{_px(right)}"/>']
     runs: list[list[str]] = []
+    dots = []
     before = -2
     for number, value in enumerate(one.values):
         if value is None:
             continue
-        point = f"{_px(places[number])} {_px(at(value))}"
+        x, at = _px(places[number]), _px(floor - height * min(value / most, 1.0))
         if number == before + 1:
-            runs[-1].append(point)
+            runs[-1].append(f"{x} {at}")
         else:
-            runs.append([point])
+            runs.append([f"{x} {at}"])
         before = number
-    parts += [f'<path class="line" d="M{"L".join(run)}"/>' for run in runs if len(run) > 1]
-    for number, value in enumerate(one.values):
-        if value is not None:
-            last = number == len(one.values) - 1
-            told = f"version {versions[number]}: {one.shown[number]}"
-            parts.append(
-                f'<circle class="{"dot last" if last else "dot"}" cx="{_px(places[number])}" cy="{_px(at(value))}" '
-                f'r="{4 if last else 2.5}"><title>{_text(told)}</title></circle>'
-            )
-    lasts = [number for number, value in enumerate(one.values) if value is not None]
-    if lasts:
-        value = one.values[lasts[-1]] or 0.0
-        y_label = min(max(at(value) + 4, y + 6), floor)
-        parts.append(
-            f'<text class="value" x="{_px(right + 10)}" y="{_px(y_label)}">{_text(one.shown[lasts[-1]])}</text>'
+        last = number == len(one.values) - 1
+        told = f"version {versions[number]}: {one.shown[number]}"
+        dots.append(
+            f'<circle class="dot" cx="{x}" cy="{at}" r="{4 if last else 2.5}"><title>{_text(told)}</title></circle>'
         )
-    return parts
+    parts += [f'<path class="line" d="M{"L".join(run)}"/>' for run in runs if len(run) > 1]
+    return parts + dots
+
+
+def _last(one: Panel) -> str:
+    """The value of the newest version that has one."""
+    return _text(next((shown for shown in reversed(one.shown) if shown), ""))
 
 
 # Pieces
@@ -244,10 +248,10 @@ def _range(one: Bar) -> str:
     return amount(one.low) if one.low == one.high else f"{amount(one.low)}–{amount(one.high)}"
 
 
-def _ticks(seconds: float) -> list[float]:
-    """Round lengths of time from zero, at most seven."""
+def _ticks(seconds: float, most: int) -> list[float]:
+    """Round lengths of time from zero, at most so many after it."""
     for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400):
-        if seconds / step <= 6:
+        if seconds / step <= most:
             return [step * number for number in range(int(seconds / step) + 1)]
     return [0.0, seconds]
 

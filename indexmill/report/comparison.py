@@ -22,7 +22,7 @@ from indexmill.store.tables import row_groups
 
 __all__ = ["CameAndWent", "Comparison", "MethodQuality", "QuestionChange", "Side", "comparison", "question_changes"]
 
-QUESTIONS = 50
+QUESTIONS = 25
 """The most questions that are listed of those won, and of those lost."""
 ROWS = 10
 """The most rows of a table that are named of those that came, and of those that went."""

@@ -27,12 +27,16 @@ _PANELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, what it shows in a sentence, and its numbers as a table, the first column of which names the row."""
+    """A chart, what it shows in a sentence, and its numbers as a table, the first column of which names the row.
+
+    narrow: the same chart for narrow screens, where it is drawn in another form there.
+    """
 
     chart: Markup
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    narrow: Markup | None = None
 
 
 def stage_tones(stages: Sequence[StageRun]) -> dict[str, int]:
@@ -62,38 +66,28 @@ def timeline(run: RunRecord) -> Figure | None:
         for number, stage in enumerate(stages[:_LANES])
     ]
     told = "One lane for each stage: where it began, and how long it was at work; pauses are not drawn."
-    chart = charts.timeline(
-        "timeline", "Stages over time", told, [stage.name for stage in stages[:_LANES]], blocks, seconds
-    )
+    lanes = [stage.name for stage in stages[:_LANES]]
+    chart = charts.timeline("timeline", "Stages over time", told, lanes, blocks, seconds)
+    narrow = charts.timeline("lanes", "Stages over time", told, lanes, blocks, seconds, narrow=True)
     rows = tuple((stage.name, duration(stage.began), duration(stage.wall)) for stage in stages)
-    return Figure(chart, told, ("stage", "began after", "at work for"), rows)
+    return Figure(chart, told, ("stage", "began after", "at work for"), rows, narrow)
 
 
 def _of_workers(found: Timeline, tones: Mapping[str, int], whole: float | None) -> Figure:
     seconds = max([whole or 0.0, *(span.ended for span in found.spans)])
     lanes = [f"worker {number}" for number in range(1, len(found.workers) + 1)]
-    blocks = [
-        charts.Block(
-            span.worker,
-            span.began,
-            span.ended,
-            tones.get(span.stage, 0),
-            span.stage,
-            f"{span.stage}, {counted(span.parts, 'part')}: {duration(span.began)} to {duration(span.ended)}",
-        )
-        for span in _joined(found.spans, _GAP * seconds)
-        if span.worker < _LANES
-    ]
     busy = sum(span.ended - span.began for span in found.spans)
     told = (
         f"{counted(len(lanes), 'worker')}, at work for {busy / (seconds * len(lanes)):.0%} of {duration(seconds)}. "
-        "Grey: stages with little work."
+        "The table of stages has their colours; grey: little work."
         if seconds and lanes
         else "No work was recorded."
     )
     if len(lanes) > _LANES:
         told += f" The first {_LANES} are drawn."
-    chart = charts.timeline("timeline", "Workers over time", told, lanes[:_LANES], blocks, seconds)
+    shown = "Workers over time", told, lanes[:_LANES]
+    chart = charts.timeline("timeline", *shown, _blocks(found, tones, _GAP * seconds), seconds)
+    narrow = charts.timeline("lanes", *shown, _blocks(found, tones, 3 * _GAP * seconds), seconds, narrow=True)
     work: dict[tuple[int, str], tuple[float, int]] = {}
     for span in found.spans:
         length, parts = work.get((span.worker, span.stage), (0.0, 0))
@@ -103,7 +97,22 @@ def _of_workers(found: Timeline, tones: Mapping[str, int], whole: float | None) 
         for (worker, stage), (length, parts) in sorted(work.items())
         if worker < _LANES
     )
-    return Figure(chart, told, ("worker", "stage", "at work for", "parts"), rows)
+    return Figure(chart, told, ("worker", "stage", "at work for", "parts"), rows, narrow)
+
+
+def _blocks(found: Timeline, tones: Mapping[str, int], gap: float) -> list[charts.Block]:
+    return [
+        charts.Block(
+            span.worker,
+            span.began,
+            span.ended,
+            tones.get(span.stage, 0),
+            span.stage,
+            f"{span.stage}, {counted(span.parts, 'part')}: {duration(span.began)} to {duration(span.ended)}",
+        )
+        for span in _joined(found.spans, gap)
+        if span.worker < _LANES
+    ]
 
 
 def _joined(spans: Sequence[Span], gap: float) -> list[Span]:
@@ -129,7 +138,7 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
         ),
         _panel("cost", versions, [one.cost for one in versions], money),
         _panel("duration", versions, [one.seconds for one in versions], duration),
-        _panel("bytes", versions, [one.bytes for one in versions], lambda value: byte_size(int(value or 0))),
+        _panel("size", versions, [one.bytes for one in versions], lambda value: byte_size(int(value or 0))),
     ]
     shown = [panel for panel in panels if panel is not None]
     flags = [(place, " ".join(one.aliases)) for place, one in enumerate(versions) if one.aliases]
@@ -138,7 +147,9 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
         f"{counted(len(versions), 'version')}, from {versions[0].version} to {versions[-1].version}. Each panel begins "
         "at zero. A broken line names the version that an alias points to; a cross marks one that was withdrawn."
     )
-    chart = charts.series("versions", "Versions over time", told, [one.version for one in versions], shown, flags, gone)
+    drawn = "Versions over time", told, [one.version for one in versions], shown, flags, gone
+    chart = charts.series("versions", *drawn)
+    narrow = charts.series("series", *drawn, narrow=True)
     header = ("version", "created", "documents", *(f"recall, {method}" for method in methods[:_PANELS]))
     rows = tuple(
         (
@@ -153,7 +164,7 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
         )
         for one in reversed(versions)
     )
-    return Figure(chart, told, (*header, "cost", "duration", "size", "remarks"), rows)
+    return Figure(chart, told, (*header, "cost", "duration", "size", "remarks"), rows, narrow)
 
 
 def _panel(

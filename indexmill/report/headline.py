@@ -12,6 +12,8 @@ __all__ = ["Card", "Headline", "headline"]
 
 _SAME = 0.0005
 """Recalls that differ by less are written alike."""
+_PLANNED = ("cost", "llm_calls", "llm_tokens")
+"""The figures of a plan above which a run is to be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,16 @@ def _cost(facts: Facts) -> Card:
     lines.append(f"{duration(run.seconds)}{_work(run)}")
     if told := _beside(planned.get("seconds"), duration):
         lines.append(f"time planned: {told}")
-    over = any(figure.high is not None and (figure.actual or 0) > figure.high * 1.005 for figure in run.plan)
+    over = any(_is_over(planned[name]) for name in _PLANNED if name in planned)
     if over:
         lines.append("More than planned: see below.")
     answer = f"{money(cost)}" if cost else duration(run.seconds)
     return Card(title, answer, tuple(lines), alarm=over)
+
+
+def _is_over(figure: PlanFigure) -> bool:
+    """True if more was spent than planned, beyond the rounding of the plan."""
+    return figure.high is not None and figure.actual is not None and figure.actual > figure.high * 1.005
 
 
 def _work(run: RunRecord) -> str:
