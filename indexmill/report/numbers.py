@@ -5,7 +5,18 @@ from __future__ import annotations
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
 
-__all__ = ["amount", "byte_size", "clipped", "counted", "duration", "moment", "money", "share", "signed"]
+__all__ = [
+    "amount",
+    "byte_size",
+    "clipped",
+    "counted",
+    "duration",
+    "moment",
+    "money",
+    "share",
+    "signed",
+    "signed_bytes",
+]
 
 NOTHING = "–"
 
@@ -22,16 +33,21 @@ def signed(number: float) -> str:
     return "±0" if not number else f"{'+' if number > 0 else '−'}{amount(abs(number))}"
 
 
+def signed_bytes(length: int) -> str:
+    """A difference of bytes with its sign: "+1.2 MB"."""
+    return "±0" if not length else f"{'+' if length > 0 else '−'}{byte_size(abs(length))}"
+
+
 def share(number: float | None) -> str:
     """A recall: three digits after the point."""
     return NOTHING if number is None else f"{number:.3f}"
 
 
 def money(number: float | None) -> str:
-    """An amount of money without its currency, which prices do not name; four digits where it is small."""
+    """An amount of money, whose currency prices do not name; four digits after the point where it is small."""
     if number is None:
         return NOTHING
-    return "0" if not number else f"{number:,.2f}" if number >= 1 else f"{number:.4f}"
+    return "0" if not number else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"
 
 
 def duration(seconds: float | None) -> str:

@@ -73,7 +73,9 @@ def _environment() -> Environment:
         signed=numbers.signed,
         largest=_largest,
     )
-    environment.globals.update(amount=numbers.amount, bar=charts.bar, byte_size=numbers.byte_size)
+    environment.globals.update(
+        bar=charts.bar, bytes_of=(numbers.byte_size, numbers.signed_bytes), counts_of=(numbers.amount, numbers.signed)
+    )
     return environment
 
 
