@@ -29,7 +29,7 @@ def rendered(facts: Facts) -> str:
     style = _read("report.css").strip() + "\n"
     template = _environment().from_string(_read("report.html.jinja"))
     run = facts.tonight.run
-    return template.render(
+    page: str = template.render(
         facts=facts,
         generator=GENERATOR,
         style=_Safe(style),
@@ -41,6 +41,7 @@ def rendered(facts: Facts) -> str:
         over_time=figures.over_time(facts.history) if facts.history else None,
         histograms=[(one, figures.histogram(f"h{number}", one)) for number, one in enumerate(facts.inside.histograms)],
     )
+    return page.strip() + "\n"
 
 
 class _Safe:

@@ -93,7 +93,9 @@ def new_record(run: str = "run-2", **changed: Any) -> dict[str, Any]:
         stages={
             "ingest": stage(began_seconds=0.5, quarantined=3),
             "embed": stage(began_seconds=3.0, seconds=9.0, vectors_made=7, vectors_reused=2),
-            "describe": stage(began_seconds=12.0, llm_calls=4, llm_tokens=1200, cost=0.25, llm_refused=2, llm_retries=1),
+            "describe": stage(
+                began_seconds=12.0, llm_calls=4, llm_tokens=1200, cost=0.25, llm_refused=2, llm_retries=1
+            ),
         },
         quality=quality(
             0.5,

@@ -86,7 +86,9 @@ def test_values_of_any_form_are_no_error(start: dict[str, Any], stages: Any, tim
 
 @given(JSON)
 def test_a_stage_of_any_form_is_no_error(value: Any) -> None:
-    run = record_of("run", {}, {"report": {"stages": {"one": value}, "stand_ins": {"one": value}}, "plan": {"a": value}})
+    run = record_of(
+        "run", {}, {"report": {"stages": {"one": value}, "stand_ins": {"one": value}}, "plan": {"a": value}}
+    )
     assert [stage.name for stage in run.stages] == ["one"]
 
 
