@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -165,18 +166,30 @@ def _of_method(method: str, before: Quality, after: Quality) -> MethodQuality:
     overall = before.recall.get(method), after.recall.get(method)
     if method not in before.by_question or method not in after.by_question:
         return MethodQuality(method, *overall, None, None, None)
-    had = dict(zip(before.asked, before.by_question[method], strict=True))
-    won, lost, same = [], [], 0
-    for question, now in zip(after.asked, after.by_question[method], strict=True):
+    had = dict(zip(_numbered(before.asked), before.by_question[method], strict=True))
+    won: list[QuestionChange] = []
+    lost: list[QuestionChange] = []
+    same = 0
+    for question, now in zip(_numbered(after.asked), after.by_question[method], strict=True):
         earlier = had.get(question)
         if earlier is None or now is None:
             continue
         if now == earlier:
             same += 1
         else:
-            (won if now > earlier else lost).append(QuestionChange(question, earlier, now))
+            (won if now > earlier else lost).append(QuestionChange(question[0], earlier, now))
     ordered = [sorted(some, key=lambda one: -abs(one.after - one.before))[:QUESTIONS] for some in (won, lost)]
     return MethodQuality(method, *overall, len(won), len(lost), same, tuple(ordered[0]), tuple(ordered[1]))
+
+
+def _numbered(questions: Sequence[str]) -> list[tuple[str, int]]:
+    """Each question with the number of equal ones before it: records cut long texts, so that two may be alike."""
+    seen: Counter[str] = Counter()
+    found = []
+    for question in questions:
+        found.append((question, seen[question]))
+        seen[question] += 1
+    return found
 
 
 # Rows of families' tables

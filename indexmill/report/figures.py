@@ -83,6 +83,8 @@ def _of_workers(found: Timeline, tones: Mapping[str, int], whole: float | None) 
         if seconds and lanes
         else "No work was recorded."
     )
+    if found.left_out:
+        told += f" The shortest stretches, of {counted(found.left_out, 'part')}, are left out."
     if len(lanes) > _LANES:
         told += f" The first {_LANES} are drawn."
     shown = "Workers over time", told, lanes[:_LANES]

@@ -139,7 +139,9 @@ def _attention(facts: Facts) -> Card:
     if facts.tonight.no_run:
         lines.append(facts.tonight.no_run)
     if run.warnings:
-        lines.append(counted(len(run.warnings), "warning"))
+        lines.append(counted(len(run.warnings) + run.more_warnings, "warning"))
+    if run.allowed:
+        lines.append(f"allowed by hand: {', '.join(one.replace('_', ' ') for one in run.allowed)}")
     if run.refused_rows:
         lines.append(counted(run.refused_rows, "refused row"))
     stand_ins = sum(one.stand_ins for one in run.stand_ins)

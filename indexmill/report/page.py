@@ -23,6 +23,9 @@ __all__ = ["GENERATOR", "rendered"]
 GENERATOR = "indexmill report"
 """The page's ``<meta name="generator">``, by which a later report knows a file that it may replace."""
 
+_MISSED = 15
+"""The missed questions of a method that the page shows."""
+
 
 def rendered(facts: Facts) -> str:
     """The report as one HTML page. Raises ModelUnavailable if the package that renders it is not installed."""
@@ -36,6 +39,7 @@ def rendered(facts: Facts) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
         name="An exported version" if facts.version is None else f"Version {facts.version}",
         headline=headline(facts),
+        missed_shown=_MISSED,
         tones={} if run is None else figures.stage_tones(run.stages),
         timeline=None if run is None else figures.timeline(run),
         over_time=figures.over_time(facts.history) if facts.history else None,

@@ -31,7 +31,7 @@ __all__ = [
 
 _MOST_SPANS = 2000
 _MOST_WARNINGS = 100
-_MOST_MISSED = 50
+_MOST_MISSED = 500
 _MOST_STAGES = 200
 _MOST_REASONS = 50
 _MOST_QUESTIONS = 100_000
@@ -86,10 +86,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When which worker was at work on what, in seconds after the run's start."""
+    """When which worker was at work on what, in seconds after the start. left_out: parts that no span tells of."""
 
     workers: tuple[str, ...]
     spans: tuple[Span, ...]
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,11 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run. started, ended: ISO 8601, empty if not recorded. refused: rows by reason; None if not recorded."""
+    """A run. started, ended: ISO 8601, empty if not recorded. refused: rows by reason; None if not recorded.
+
+    allowed: what a person allowed, such as ``shrink``, that a gate would have refused. more_warnings: how many there
+    were beside those that are recorded.
+    """
 
     run_id: str
     command: str = ""
@@ -163,6 +168,8 @@ class RunRecord:
     refused_rows: int = 0
     refused: Mapping[str, int] | None = None
     warnings: tuple[str, ...] | None = None
+    more_warnings: int = 0
+    allowed: tuple[str, ...] = ()
     timeline: Timeline | None = None
     stand_ins: tuple[StandIns, ...] = ()
     plan: tuple[PlanFigure, ...] = ()
@@ -216,6 +223,8 @@ def record_of(run: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> Run
         refused_rows=_count(totals.get("quarantined")) or sum(stage.refused_rows for stage in stages),
         refused=_counts(refused) if isinstance(refused, dict) else None,
         warnings=tuple(_texts(warnings)[:_MOST_WARNINGS]) if isinstance(warnings, list) else None,
+        more_warnings=_count(report.get("warnings_left_out")),
+        allowed=tuple(_texts(_object(start.get("details")).get("allowed"))[:_MOST_REASONS]),
         timeline=_timeline(_object(report.get("timeline"))),
         stand_ins=tuple(
             StandIns(name, _count(_object(value).get("texts")), _count(_object(value).get("stand_ins")))
@@ -259,7 +268,7 @@ def _timeline(said: Mapping[str, Any]) -> Timeline | None:
         if type(worker) is not int or not 0 <= worker < len(workers) or began is None or ended is None:
             return None
         spans.append(Span(worker, one[1], began, max(began, ended), _count(one[4])))
-    return Timeline(workers, tuple(spans)) if spans else None
+    return Timeline(workers, tuple(spans), _count(said.get("left_out"))) if spans else None
 
 
 def _planned(name: str, said: Mapping[str, Any]) -> PlanFigure:

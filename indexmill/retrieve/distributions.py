@@ -40,5 +40,6 @@ class Level:
 
 def row_lengths(pointers: Integers) -> Integers:
     """The number of links of each row of a sparse matrix; pointers: ``(n_rows + 1,)``."""
-    found: Integers = np.diff(np.asarray(pointers).astype(np.int64))
+    wide = np.asarray(pointers, np.int64)
+    found: Integers = wide[1:] - wide[:-1]
     return found

@@ -55,7 +55,7 @@ def test_a_graph_of_passages_and_entities_says_both_degrees(tmp_path: Path) -> N
 
 
 def test_a_typed_graph_says_its_kinds_and_links(tmp_path: Path) -> None:
-    _, graph = publish_world(tmp_path)
+    publish_world(tmp_path)
     distributions, levels = said(tmp_path, "heterograph")
     assert [name for name, _ in levels][:2] == ["texts", "units"]
     assert sum(number for _, number in levels) == len(distributions["Links per node"])

@@ -11,9 +11,10 @@ import pytest
 
 import indexmill
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
-from indexmill.report.comparison import QuestionChange
+from indexmill.report.comparison import QuestionChange, question_changes
 from indexmill.report.facts import facts_of
 from indexmill.report.history import MOST_VERSIONS
+from indexmill.report.run_record import Quality
 from indexmill.report.tonight import Changed, Document
 from indexmill.retrieve.distributions import row_lengths
 from indexmill.store.layout import BRANCH, blob_path, ref_name
@@ -225,3 +226,10 @@ def test_facts_are_json(nights: Path) -> None:
 
 def test_row_lengths_are_of_pointers() -> None:
     assert row_lengths(np.array([0, 2, 2, 5], np.int32)).tolist() == [2, 0, 3]
+
+
+def test_questions_that_a_record_cut_to_the_same_text_are_told_apart() -> None:
+    before = Quality(5, 3, 0, 0, {"fused": 0.5}, None, ("same…", "same…", "other"), {"fused": (0.0, 1.0, 1.0)})
+    after = Quality(5, 3, 0, 0, {"fused": 0.5}, None, ("same…", "same…", "new"), {"fused": (1.0, 1.0, 0.0)})
+    (fused,) = question_changes(before, after)
+    assert (fused.won, fused.lost, fused.same) == (1, 0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -18,7 +19,16 @@ import pytest
 from indexmill.errors import ModelUnavailable
 from indexmill.report import render_report
 from indexmill.report.page import GENERATOR
-from tests.indexmill.report.records import end_record, new_record, quality, stage, two_nights, write_run
+from indexmill.store.layout import run_name
+from tests.indexmill.report.records import (
+    end_record,
+    new_record,
+    quality,
+    stage,
+    start_record,
+    two_nights,
+    write_run,
+)
 from tests.indexmill.small_snapshot import Text, export, publish, writer_of
 from tests.paths import ROOT
 
@@ -294,3 +304,20 @@ def test_without_the_package_that_renders_it_the_error_says_what_to_install(
 def test_a_page_says_what_wrote_it(page: str) -> None:
     assert page.startswith("<!DOCTYPE html>")
     assert f'<meta name="generator" content="{GENERATOR}">' in page[:4096]
+
+
+def test_what_a_person_allowed_and_what_a_record_left_out_are_said(tmp_path: Path) -> None:
+    store = publish(tmp_path / "s").store
+    end = new_record("run-1")
+    end["report"]["warnings_left_out"] = 20
+    end["report"]["timeline"]["left_out"] = 7
+    end["report"]["quality"]["missed"] *= 18
+    start = start_record() | {"details": {"allowed": ["shrink", "rights_change"]}}
+    assert store.create(run_name("run-1", "start"), json.dumps(start).encode())
+    assert store.create(run_name("run-1", "end"), json.dumps(end).encode())
+    text = Page(render_report(tmp_path / "s")).text
+    assert "allowed by hand: shrink, rights change" in text
+    assert "21 warnings" in text
+    assert "and 20 more that the run did not record" in text
+    assert "The shortest stretches, of 7 parts, are left out." in text
+    assert "and 3 more: indexmill report --json has them" in text

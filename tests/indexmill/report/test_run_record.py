@@ -68,12 +68,12 @@ def test_more_than_a_record_may_hold_is_cut() -> None:
     end = new_record()
     end["report"]["warnings"] = ["w"] * 500
     end["report"]["timeline"]["spans"] = [[0, "embed", 0, 1, 1]] * 3000
-    end["report"]["quality"]["missed"] = [{"question": "q"}] * 80
+    end["report"]["quality"]["missed"] = [{"question": "q"}] * 800
     run = record_of("run-2", {}, end)
     assert run.warnings is not None
     assert run.timeline is not None
     assert run.quality is not None
-    assert (len(run.warnings), len(run.timeline.spans), len(run.quality.missed)) == (100, 2000, 50)
+    assert (len(run.warnings), len(run.timeline.spans), len(run.quality.missed)) == (100, 2000, 500)
 
 
 @given(st.dictionaries(st.sampled_from(["started", "parent", "command"]), JSON), JSON, JSON, JSON)
