@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.diff import Difference, compare
+from indexmill.diff import compare, differing
 from indexmill.report.documents import only_in
 from indexmill.report.inside import sizes_by_family
 from indexmill.report.numbers import clipped
@@ -105,13 +105,18 @@ class Comparison:
         return tuple(name for name in names if self.a.counts.get(name) != self.b.counts.get(name))
 
 
-def comparison(store: StoreReader, snapshot: Snapshot, other: int) -> Comparison:
-    """An opened version beside another of its store. Raises SnapshotNotFound if the other is not there, CorruptBlob."""
+def comparison(store: StoreReader, snapshot: Snapshot, other: int, known: Changes | None = None) -> Comparison:
+    """An opened version beside another of its store.
+
+    known: what changed since some version, which is not compared again. Raises SnapshotNotFound if the other version is
+    not there, CorruptBlob.
+    """
     with open_snapshot(store.url, version=other) as older:
-        found = compare(older, snapshot, names=NAMES)
-        changes = changes_of(found, other)
+        changes = known
+        if changes is None or changes.version != other:
+            changes = changes_of(compare(older, snapshot, names=NAMES), other)
         before, after = _quality(store, older), _quality(store, snapshot)
-        differing = _differing(found)
+        different = _differing(older, snapshot)
         return Comparison(
             a=_side(older),
             b=_side(snapshot),
@@ -119,8 +124,8 @@ def comparison(store: StoreReader, snapshot: Snapshot, other: int) -> Comparison
             quality=() if before is None or after is None else question_changes(before, after),
             no_quality=_missing(older, before) or _missing(snapshot, after),
             rows=_rows(older, snapshot, changes),
-            differing=tuple(differing[:SETTINGS]),
-            more_differing=max(len(differing) - SETTINGS, 0),
+            differing=tuple(different[:SETTINGS]),
+            more_differing=max(len(different) - SETTINGS, 0),
         )
 
 
@@ -233,11 +238,16 @@ def _names(snapshot: Snapshot, other: Snapshot, table: str, key: str) -> tuple[s
 # Settings
 
 
-def _differing(found: Difference) -> list[tuple[str, str, str]]:
+def _differing(older: Snapshot, newer: Snapshot) -> list[tuple[str, str, str]]:
     """Settings, models and library versions that differ, by path."""
+    one, other = older.manifest, newer.manifest
     return [
         (path, _shown(before), _shown(after))
-        for pairs in (found.settings(), found.models(), found.environment())
+        for pairs in (
+            differing(one.configuration, other.configuration),
+            differing(one.models, other.models),
+            differing(one.environment, other.environment),
+        )
         for path, (before, after) in pairs.items()
     ]
 

@@ -75,6 +75,7 @@ def facts_of(
 def _facts(snapshot: Snapshot, store: StoreReader | None, compare: int | None) -> Facts:
     manifest, ref, access = snapshot.manifest, snapshot.ref, snapshot.access
     versions = () if store is None or ref is None else history(store, ref.version)
+    told = tonight(store, snapshot)
     return Facts(
         version=snapshot.version,
         manifest=digest_of(manifest.to_bytes()) if ref is None else ref.manifest,
@@ -87,8 +88,8 @@ def _facts(snapshot: Snapshot, store: StoreReader | None, compare: int | None) -
         passages=manifest.corpus.passages,
         methods=snapshot.methods,
         history_dependent=tuple(sorted(name for name, one in manifest.families.items() if one.history_dependent)),
-        tonight=tonight(store, snapshot),
+        tonight=told,
         history=versions,
         inside=inside(snapshot),
-        comparison=None if store is None or compare is None else comparison(store, snapshot, compare),
+        comparison=None if store is None or compare is None else comparison(store, snapshot, compare, told.changes),
     )
