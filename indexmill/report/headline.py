@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from indexmill.report.facts import Facts
 from indexmill.report.numbers import amount, byte_size, clipped, counted, duration, money, share
-from indexmill.report.run_record import PlanFigure, Quality, RunRecord
+from indexmill.report.run_record import PlanFigure, Quality
 
 __all__ = ["Card", "Headline", "headline"]
 
@@ -62,9 +62,9 @@ def _quality(facts: Facts) -> Card:
         why = "No questions were measured: name a file of questions in gates.questions."
         return Card(title, "Not measured", (why if run is not None else facts.tonight.no_run,))
     before, now = _pairs(quality)
-    lines = []
+    lines = [f"recall at {quality.k}:"]
     for method in quality.recall:
-        line = f"{method}: recall at {quality.k} is {share(now.get(method, quality.recall[method]))}"
+        line = f"{method} {share(now.get(method, quality.recall[method]))}"
         if method in before:
             line += f", was {share(before[method])}"
         lines.append(line)
@@ -104,7 +104,9 @@ def _cost(facts: Facts) -> Card:
         lines.append("No language model was asked.")
     if told := _beside(planned.get("cost"), money):
         lines.append(f"money planned: {told}")
-    lines.append(f"{duration(run.seconds)}{_work(run)}")
+    work = run.total("work")
+    lines += [duration(run.seconds)] if cost else []
+    lines += [f"{duration(work)} of work, summed over workers"] if work else []
     if told := _beside(planned.get("seconds"), duration):
         lines.append(f"time planned: {told}")
     over = any(_is_over(planned[name]) for name in _PLANNED if name in planned)
@@ -117,11 +119,6 @@ def _cost(facts: Facts) -> Card:
 def _is_over(figure: PlanFigure) -> bool:
     """True if more was spent than planned, beyond the rounding of the plan."""
     return figure.high is not None and figure.actual is not None and figure.actual > figure.high * 1.005
-
-
-def _work(run: RunRecord) -> str:
-    work = run.total("work")
-    return f", {duration(work)} of work" if work else ""
 
 
 def _beside(figure: PlanFigure | None, shown: object) -> str:

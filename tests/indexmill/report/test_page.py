@@ -203,7 +203,7 @@ def test_the_first_screen_answers_what_changed_how_good_it_is_and_what_it_cost(p
         "3 documents",
         "1 added, 1 changed, 1 removed",
         "Worse by 0.250",
-        "fused: recall at 5 is 0.500, was 0.750",
+        "recall at 5: fused 0.500, was 0.750",
         "1 expected document of version 1 gone",
         "0.25",
         "4 calls, 1,200 tokens",
