@@ -29,7 +29,7 @@ from indexmill.store.manifest import Artifact, Manifest, Ref
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import read_table
 
-__all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff"]
+__all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff", "differing"]
 
 Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
@@ -94,15 +94,15 @@ class Difference:
 
     def settings(self) -> dict[str, tuple[Any, Any]]:
         """The settings that differ, by path: the values of a and of b; None if one lacks the setting."""
-        return _differing(self.a.manifest.configuration, self.b.manifest.configuration)
+        return differing(self.a.manifest.configuration, self.b.manifest.configuration)
 
     def models(self) -> dict[str, tuple[Any, Any]]:
         """The differences of the models' fingerprints, by path."""
-        return _differing(self.a.manifest.models, self.b.manifest.models)
+        return differing(self.a.manifest.models, self.b.manifest.models)
 
     def environment(self) -> dict[str, tuple[Any, Any]]:
         """The library versions, precision and processor features that differ."""
-        return _differing(self.a.manifest.environment, self.b.manifest.environment)
+        return differing(self.a.manifest.environment, self.b.manifest.environment)
 
     def families(self) -> dict[str, dict[str, Any]]:
         """Per family the counts of a and of b (None where it is missing), and the parameters that differ, by path."""
@@ -112,7 +112,7 @@ class Difference:
             name: {
                 "a": one and one.counts,
                 "b": other and other.counts,
-                "parameters": _differing(one.parameters if one else {}, other.parameters if other else {}),
+                "parameters": differing(one.parameters if one else {}, other.parameters if other else {}),
             }
             for name, (one, other) in pairs.items()
         }
@@ -376,7 +376,8 @@ def _summed(refs: Sequence[Ref]) -> dict[str, float]:
     return dict(sorted(cost.items()))
 
 
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The leaves that differ between two nested mappings, by path: the values of a and of b; None if one lacks it."""
     one, other = dict(_flat(a)), dict(_flat(b))
     return {
         path: (one.get(path), other.get(path))

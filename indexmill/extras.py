@@ -10,6 +10,8 @@ _EXTRAS = {
     "openvino": "query",
     "tokenizers": "query",
     "httpx2": "answer",
+    "jinja2": "report",
+    "markupsafe": "report",
     "cryptography": "signed",
     "haystack": "haystack",
     "langchain_core": "langchain",

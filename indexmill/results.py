@@ -7,8 +7,6 @@ without retrieval. They hold no text of the corpus, only the questions.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 
 from indexmill.errors import BadInput, DiskFull
 from indexmill.hits import Hit
+from indexmill.store.whole_files import write_whole
 
 __all__ = [
     "NO_EVIDENCE",
@@ -119,24 +118,14 @@ def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
 def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
     """Write a line for each result, atomically. Raises BadInput if the file cannot be written."""
     target = Path(path)
-    draft = None
     try:
-        handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            for result in results:
-                file.write(json.dumps(result.to_dict(), ensure_ascii=False, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(draft).chmod(0o666 & ~mask)  # the usual mode of new files, not the temporary file's 0600
-        Path(draft).replace(target)
+        write_whole(
+            target,
+            (json.dumps(result.to_dict(), ensure_ascii=False, allow_nan=False) + "\n" for result in results),
+        )
     except OSError as error:
         bad = BadInput(f"{path}: cannot write the results: {error.strerror or error}")
         raise DiskFull.of(error, target) or bad from error
-    finally:
-        if draft is not None:
-            Path(draft).unlink(missing_ok=True)
 
 
 def read_results(path: str | Path) -> list[QuestionResult]:

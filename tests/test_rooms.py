@@ -22,6 +22,7 @@ FLOORS = {
         "mcp",
         "serve",
         "adapters",
+        "report",
         "evaluate diff follower",
         "snapshot",
         "families",

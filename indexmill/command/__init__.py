@@ -35,6 +35,7 @@ _READER = {
     "evaluate": "Measure how well retrieval methods find known evidence.",
     "mcp": "Serve the index to an assistant, by the Model Context Protocol.",
     "query": "Retrieve the passages that answer a question.",
+    "report": "Write a page about a version: what its run changed and cost, its history, its inside.",
     "serve": "Serve the index over HTTP, with tokens, limits and metrics.",
     "show": "Show what a snapshot holds: its families, their parameters, its artifacts.",
     "snapshots": "List the versions of the index.",

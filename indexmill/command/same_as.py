@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import FamilyNotFound
 from indexmill.retrieve.registry import enable
+from indexmill.retrieve.same_names import same_names
 from indexmill.text.counted import counted
 from indexmill.text.table import table
 
@@ -24,34 +25,13 @@ def pairs(snapshot: Snapshot) -> dict[str, Any]:
     A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises FamilyNotFound
     where the snapshot has no table of them.
     """
-    import pyarrow.compute as pc
-
-    if not snapshot.shards("same_as"):
+    found = same_names(snapshot)
+    if found is None:
         raise FamilyNotFound(
             f"{snapshot.path}: the snapshot has no table 'same_as': no names were compared; set "
             f"`resolve: {{description: {{enabled: true}}}}` or {enable('described')} in indexmill.yaml, and build"
         )
-    found = snapshot.table("same_as")
-    if not len(found):
-        return {"version": snapshot.version, "same_as": []}
-    described = snapshot.table("described", ["entity_id", "surface"])
-    ids = described["entity_id"].combine_chunks()
-    surfaces = described["surface"].combine_chunks()
-    ends = ("entity_id", "other_id")
-    found = found.sort_by([("likeness", "descending"), ("cosine", "descending"), *((end, "ascending") for end in ends)])
-    for end in ends:
-        found = found.append_column(f"surface of {end}", surfaces.take(pc.index_in(found[end], ids)))
-    return {
-        "version": snapshot.version,
-        "same_as": [
-            {
-                "entities": [{"id": pair[end], "surface": pair[f"surface of {end}"]} for end in ends],
-                "cosine": round(pair["cosine"], 4),
-                "likeness": round(pair["likeness"], 4),
-            }
-            for pair in found.to_pylist()
-        ],
-    }
+    return {"version": snapshot.version, "same_as": found}
 
 
 def listing(told: dict[str, Any], unnumbered: str) -> str:

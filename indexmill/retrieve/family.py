@@ -112,6 +112,8 @@ class ReaderFamily:
     ``Artifacts``. graphs: sources of GraphML, by file name. forms: table exports for other tools, modules with
     ``check`` and ``tables``. vectors: tables of texts with vectors, by name, functions as in
     ``indexmill.export.vectors``. written: the tables that a model of the manifest writes, by its name there.
+    distributions: a module with ``distributions(artifacts)`` and ``levels(artifacts)``, which return what
+    ``indexmill.retrieve.distributions`` declares, for reports.
     """
 
     name: str
@@ -133,6 +135,7 @@ class ReaderFamily:
     forms: Mapping[str, str] = field(default_factory=dict)
     vectors: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
+    distributions: str = ""
 
 
 def load(place: str) -> Any:

@@ -7,11 +7,12 @@ moment, reads the same.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.store.blob_cache import BlobCache
@@ -253,6 +254,24 @@ class StoreReader:
                 "gate refused after it was built"
             )
         return ended.manifest
+
+    def run_record(self, run: str, record: Literal["start", "end"]) -> dict[str, Any] | None:
+        """What the record of a run's start or end says, unchecked but for being an object; None if there is none.
+
+        Raises CorruptBlob if it cannot be read.
+        """
+        name = run_name(run, record)
+        try:
+            data = self.files.read(name, MANIFEST_BYTES)
+        except NotFound:
+            return None
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise CorruptBlob(f"{self.url}/{name} is no record of a run; restore the file from a copy of the store")
+        return found
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
         """A local file of a blob, checked against its digest on first use in this process, or `again`.

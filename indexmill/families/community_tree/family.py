@@ -51,4 +51,5 @@ FAMILY = ReaderFamily(
         "described": "indexmill.families.community_tree.vectors:described",
         "communities": "indexmill.families.community_tree.vectors:communities",
     },
+    distributions="indexmill.families.community_tree.distributions",
 )

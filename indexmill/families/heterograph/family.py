@@ -38,4 +38,5 @@ FAMILY = ReaderFamily(
     graphs={"heterograph": "indexmill.families.heterograph.graphml:heterograph"},
     written={"attributes": "attributes", "elements": "elements"},
     vectors={name: f"indexmill.families.heterograph.vectors:{name}" for name in ("units", "attributes", "elements")},
+    distributions="indexmill.families.heterograph.distributions",
 )

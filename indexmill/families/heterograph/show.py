@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Artifact, Manifest
 
-__all__ = ["listing", "other_counts", "statistics"]
+__all__ = ["KIND_NAMES", "listing", "other_counts", "statistics"]
 
-_NAMED = {
+KIND_NAMES = {
     "T": "texts",
     "S": "units",
     "A": "attributes",
@@ -109,7 +109,7 @@ def listing(told: dict[str, Any]) -> str:
     count = max(told["all_nodes"], 1)
     rows = [
         [
-            f"{kind} {_NAMED[kind]}",
+            f"{kind} {KIND_NAMES[kind]}",
             f"{one['nodes']:,}",
             f"{one['nodes'] / count:.1%}",
             byte_size(one["texts"]) if kind in _TEXTS else "-",

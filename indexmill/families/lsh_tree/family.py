@@ -34,4 +34,5 @@ FAMILY = ReaderFamily(
     tables={"summaries": "node_id"},
     written={"llm": "summaries"},
     vectors={"summaries": "indexmill.families.lsh_tree.vectors:summaries"},
+    distributions="indexmill.families.lsh_tree.distributions",
 )

@@ -13,4 +13,5 @@ FAMILY = ReaderFamily(
     packs="indexmill.families.tri_graph.schema:PACKS",
     artifacts=("tri_graph/matrices", "entities", "names", "sentences"),
     fusion=Fusion(weight=1.0, place=0, floor=1e-3, from_passages=True),
+    distributions="indexmill.families.tri_graph.distributions",
 )

@@ -22,4 +22,5 @@ FAMILY = ReaderFamily(
             value="passage",
         ),
     ),
+    distributions="indexmill.families.zoom_graph.distributions",
 )

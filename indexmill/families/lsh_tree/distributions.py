@@ -1,0 +1,30 @@
+"""Sizes of the segments of lsh_tree, and its layers, for a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from indexmill.retrieve.distributions import Distribution, Level, row_lengths
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["distributions", "levels"]
+
+_TREE = "lsh_tree/tree"
+
+
+def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
+    """The children of each summary, over all layers. Raises CorruptBlob."""
+    sizes = row_lengths(artifacts.arrays(_TREE)["children.indptr"])
+    return (Distribution("Sizes of segments", "segments", sizes),)
+
+
+def levels(artifacts: Artifacts) -> tuple[Level, ...]:
+    """The passages, and the summaries of each layer above them. Raises CorruptBlob."""
+    counts = np.diff(artifacts.arrays(_TREE)["layer_offsets"]).tolist()
+    return tuple(
+        Level(f"layer {number}, summaries" if number else "passages", count) for number, count in enumerate(counts)
+    )

@@ -1,0 +1,26 @@
+"""Degrees in the graph of zoom_graph, for a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from indexmill.retrieve.distributions import Distribution, Level, row_lengths
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["distributions", "levels"]
+
+
+def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
+    """Similar documents per document, and entities per document. Raises CorruptBlob."""
+    arrays = artifacts.arrays("zoom_graph/matrices")
+    return (
+        Distribution("Similar documents per document", "documents", row_lengths(arrays["documents.indptr"])),
+        Distribution("Entities per document", "documents", row_lengths(arrays["contents.indptr"])),
+    )
+
+
+def levels(artifacts: Artifacts) -> tuple[Level, ...]:
+    """None: the graph has no levels."""
+    return ()

@@ -1,0 +1,39 @@
+"""A report about a version: one page for people, which needs no script, no network and no server.
+
+    from indexmill.report import render_report
+
+    page = render_report("store")              # the newest version, as HTML
+    page = render_report("store", 7, compare=3)
+
+The page follows from the contents of the store alone: the same contents give the same bytes. It names documents and
+entities whatever their access rights are: it is for those who run the index.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["render_report"]
+
+
+def render_report(
+    where: str | os.PathLike[str], version: int | None = None, *, alias: str | None = None, compare: int | None = None
+) -> str:
+    """The report about a version as one HTML page.
+
+    Args:
+        where: the folder or URL of a store, or an exported folder.
+        version: the newest by default.
+        alias: the alias of the version, in place of a number.
+        compare: a version to compare with, side by side.
+
+    Raises:
+        ModelUnavailable: the package that renders the page is not installed.
+        SnapshotNotFound: there is no such store or version.
+        BadInput: an exported folder, or a version itself, is to be compared.
+        CorruptBlob: a table or array that must be read is damaged.
+    """
+    from indexmill.report.facts import facts_of
+    from indexmill.report.page import rendered
+
+    return rendered(facts_of(where, version, alias=alias, compare=compare))

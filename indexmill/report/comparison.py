@@ -1,0 +1,258 @@
+"""Two versions side by side: quality by question, what came and went, sizes, and settings that differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.diff import compare, differing
+from indexmill.report.documents import only_in
+from indexmill.report.inside import sizes_by_family
+from indexmill.report.numbers import clipped
+from indexmill.report.run_record import Quality, read_run
+from indexmill.report.tonight import NAMES, Changes, changes_of
+from indexmill.retrieve.registry import families_of
+from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.store.reader import StoreReader
+from indexmill.store.tables import row_groups
+
+__all__ = ["CameAndWent", "Comparison", "MethodQuality", "QuestionChange", "Side", "comparison", "question_changes"]
+
+QUESTIONS = 25
+"""The most questions that are listed of those won, and of those lost."""
+ROWS = 10
+"""The most rows of a table that are named of those that came, and of those that went."""
+SETTINGS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two versions. sizes: bytes by family. counts: by family and count."""
+
+    version: int
+    created: str
+    note: str
+    documents: int
+    passages: int
+    entities: int
+    bytes: int
+    sizes: Mapping[str, int]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionChange:
+    """A question whose recall differs."""
+
+    question: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class MethodQuality:
+    """The recall of a method in both versions. won, lost, same: questions that both measured; the lists hold some.
+
+    Where a run did not record its questions one by one, the three numbers are None.
+    """
+
+    method: str
+    before: float | None
+    after: float | None
+    won: int | None
+    lost: int | None
+    same: int | None
+    won_questions: tuple[QuestionChange, ...] = ()
+    lost_questions: tuple[QuestionChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CameAndWent:
+    """The rows of a table of a family that only one version has: how many, and the names of some."""
+
+    table: str
+    came: int
+    went: int
+    came_names: tuple[str, ...]
+    went_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Version a, and version b, which is the one that the report is about. differing: setting, in a, in b."""
+
+    a: Side
+    b: Side
+    changes: Changes
+    quality: tuple[MethodQuality, ...]
+    no_quality: str
+    rows: tuple[CameAndWent, ...]
+    differing: tuple[tuple[str, str, str], ...]
+    more_differing: int
+
+    def sizes(self) -> tuple[str, ...]:
+        """The families of either version that have files."""
+        return tuple(dict.fromkeys((*self.b.sizes, *self.a.sizes)))
+
+    def counts(self) -> tuple[str, ...]:
+        """The counts of families that differ."""
+        names = sorted({*self.a.counts, *self.b.counts})
+        return tuple(name for name in names if self.a.counts.get(name) != self.b.counts.get(name))
+
+
+def comparison(store: StoreReader, snapshot: Snapshot, other: int, known: Changes | None = None) -> Comparison:
+    """An opened version beside another of its store.
+
+    known: what changed since some version, which is not compared again. Raises SnapshotNotFound if the other version is
+    not there, CorruptBlob.
+    """
+    with open_snapshot(store.url, version=other) as older:
+        changes = known
+        if changes is None or changes.version != other:
+            changes = changes_of(compare(older, snapshot, names=NAMES), other)
+        before, after = _quality(store, older), _quality(store, snapshot)
+        different = _differing(older, snapshot)
+        return Comparison(
+            a=_side(older),
+            b=_side(snapshot),
+            changes=changes,
+            quality=() if before is None or after is None else question_changes(before, after),
+            no_quality=_missing(older, before) or _missing(snapshot, after),
+            rows=_rows(older, snapshot, changes),
+            differing=tuple(different[:SETTINGS]),
+            more_differing=max(len(different) - SETTINGS, 0),
+        )
+
+
+def _side(snapshot: Snapshot) -> Side:
+    manifest, ref = snapshot.manifest, snapshot.ref
+    return Side(
+        version=snapshot.version or 0,
+        created="" if ref is None else ref.created,
+        note="" if ref is None else ref.note,
+        documents=manifest.corpus.documents,
+        passages=manifest.corpus.passages,
+        entities=sum(one.rows or 0 for one in snapshot.shards("entities")),
+        bytes=sum({one.digest: one.bytes for one in manifest.artifacts}.values()),
+        sizes={one.name: one.bytes for one in sizes_by_family(manifest)},
+        counts={
+            f"{name}: {count.replace('_', ' ')}": number
+            for name, family in sorted(manifest.families.items())
+            for count, number in sorted(family.counts.items())
+        },
+    )
+
+
+# Quality
+
+
+def _quality(store: StoreReader, snapshot: Snapshot) -> Quality | None:
+    run = None if snapshot.ref is None else read_run(store, snapshot.ref.run_id)[0]
+    return None if run is None else run.quality
+
+
+def _missing(snapshot: Snapshot, quality: Quality | None) -> str:
+    return "" if quality is not None else f"The run of version {snapshot.version} measured no questions."
+
+
+def question_changes(before: Quality, after: Quality) -> tuple[MethodQuality, ...]:
+    """By method, the questions that were won and lost; they are matched by their texts."""
+    return tuple(
+        _of_method(method, before, after) for method in sorted({*before.recall, *after.recall} | {*after.by_question})
+    )
+
+
+def _of_method(method: str, before: Quality, after: Quality) -> MethodQuality:
+    overall = before.recall.get(method), after.recall.get(method)
+    if method not in before.by_question or method not in after.by_question:
+        return MethodQuality(method, *overall, None, None, None)
+    had = dict(zip(_numbered(before.asked), before.by_question[method], strict=True))
+    won: list[QuestionChange] = []
+    lost: list[QuestionChange] = []
+    same = 0
+    for question, now in zip(_numbered(after.asked), after.by_question[method], strict=True):
+        earlier = had.get(question)
+        if earlier is None or now is None:
+            continue
+        if now == earlier:
+            same += 1
+        else:
+            (won if now > earlier else lost).append(QuestionChange(question[0], earlier, now))
+    ordered = [sorted(some, key=lambda one: -abs(one.after - one.before))[:QUESTIONS] for some in (won, lost)]
+    return MethodQuality(method, *overall, len(won), len(lost), same, tuple(ordered[0]), tuple(ordered[1]))
+
+
+def _numbered(questions: Sequence[str]) -> list[tuple[str, int]]:
+    """Each question with the number of equal ones before it: records cut long texts, so that two may be alike."""
+    seen: Counter[str] = Counter()
+    found = []
+    for question in questions:
+        found.append((question, seen[question]))
+        seen[question] += 1
+    return found
+
+
+# Rows of families' tables
+
+
+def _rows(older: Snapshot, newer: Snapshot, changes: Changes) -> tuple[CameAndWent, ...]:
+    found = []
+    families = {one.name: one for snapshot in (older, newer) for one in families_of(snapshot.manifest)}
+    for family in families.values():
+        for table, key in family.tables.items():
+            if table in changes.rows:
+                came, went = changes.rows[table]
+                names = _names(newer, older, table, key), _names(older, newer, table, key)
+                found.append(CameAndWent(table, came, went, *names))
+    return tuple(found)
+
+
+def _names(snapshot: Snapshot, other: Snapshot, table: str, key: str) -> tuple[str, ...]:
+    """The titles, or else the texts, of some rows that only one snapshot has, in the order of their keys."""
+    shards = [one for one in snapshot.shards(table) if one.name in only_in(snapshot, other, table)]
+    shown = next((name for name in ("title", "text") if shards and shards[0].has_column(name)), None)
+    if shown is None:
+        return ()
+    there = [
+        part[key]
+        for one in other.shards(table)
+        if one.name in only_in(other, snapshot, table)
+        for part in row_groups(other.file(one.name), one, [key])
+    ]
+    known = pa.chunked_array([chunk for column in there for chunk in column.chunks], pa.string())
+    best: list[tuple[str, str]] = []
+    for one in shards:
+        for part in row_groups(snapshot.file(one.name), one, [key, shown]):
+            fresh = part.filter(pc.invert(pc.is_in(part[key], value_set=known)))
+            first = fresh.take(pc.select_k_unstable(fresh, k=ROWS, sort_keys=[(key, "ascending")]))
+            pairs = zip(first[key].to_pylist(), first[shown].to_pylist(), strict=True)
+            best = sorted([*best, *((name, clipped(text, 120)) for name, text in pairs)])[:ROWS]
+    return tuple(text for _, text in best)
+
+
+# Settings
+
+
+def _differing(older: Snapshot, newer: Snapshot) -> list[tuple[str, str, str]]:
+    """Settings, models and library versions that differ, by path."""
+    one, other = older.manifest, newer.manifest
+    return [
+        (path, _shown(before), _shown(after))
+        for pairs in (
+            differing(one.configuration, other.configuration),
+            differing(one.models, other.models),
+            differing(one.environment, other.environment),
+        )
+        for path, (before, after) in pairs.items()
+    ]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "not set"
+    return clipped(value if isinstance(value, str) else json.dumps(value, sort_keys=True), 120)

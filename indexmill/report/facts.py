@@ -1,0 +1,95 @@
+"""Everything that a report says about a version, as plain data: what the page shows, and ``report --json`` prints."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from indexmill.errors import BadInput
+from indexmill.report.comparison import Comparison, comparison
+from indexmill.report.history import VersionFacts, history
+from indexmill.report.inside import Inside, inside
+from indexmill.report.tonight import Tonight, tonight
+from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.store.bucket import place_of
+from indexmill.store.canonical import digest_of
+from indexmill.store.exported import is_exported
+from indexmill.store.reader import StoreReader
+
+__all__ = ["Facts", "facts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A version. version: None for an exported folder. rights: the field that says who may read a document, or ""."""
+
+    version: int | None
+    manifest: str
+    created: str
+    note: str
+    run: str
+    aliases: tuple[str, ...]
+    rights: str
+    documents: int
+    passages: int
+    methods: tuple[str, ...]
+    history_dependent: tuple[str, ...]
+    tonight: Tonight
+    history: tuple[VersionFacts, ...]
+    inside: Inside
+    comparison: Comparison | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a JSON object."""
+        return asdict(self)
+
+
+def facts_of(
+    where: str | os.PathLike[str], version: int | None = None, alias: str | None = None, *, compare: int | None = None
+) -> Facts:
+    """Gather what a report says about a version of a store, or about an exported folder.
+
+    Args:
+        where: the folder or URL of a store, or an exported folder.
+        version: the newest by default.
+        alias: the alias of the version, in place of a number.
+        compare: a version to compare with.
+
+    Raises:
+        SnapshotNotFound: there is no such store or version.
+        BadInput: an exported folder, or a version itself, is to be compared.
+        CorruptBlob: a table or array that must be read is damaged.
+    """
+    place = place_of(where)
+    exported = isinstance(place, Path) and is_exported(place)
+    if exported and compare is not None:
+        raise BadInput(f"{place}: is an exported folder, which holds no version {compare} to compare with")
+    with open_snapshot(where, version=version, alias=alias) as snapshot:
+        if compare is not None and compare == snapshot.version:
+            raise BadInput(f"--compare {compare}: that is the version of the report; name another one")
+        return _facts(snapshot, None if exported else StoreReader(where), compare)
+
+
+def _facts(snapshot: Snapshot, store: StoreReader | None, compare: int | None) -> Facts:
+    manifest, ref, access = snapshot.manifest, snapshot.ref, snapshot.access
+    versions = () if store is None or ref is None else history(store, ref.version)
+    told = tonight(store, snapshot)
+    return Facts(
+        version=snapshot.version,
+        manifest=digest_of(manifest.to_bytes()) if ref is None else ref.manifest,
+        created="" if ref is None else ref.created,
+        note="" if ref is None else ref.note,
+        run="" if ref is None else ref.run_id,
+        aliases=versions[-1].aliases if versions and versions[-1].version == snapshot.version else (),
+        rights="" if access is None else access.field,
+        documents=manifest.corpus.documents,
+        passages=manifest.corpus.passages,
+        methods=snapshot.methods,
+        history_dependent=tuple(sorted(name for name, one in manifest.families.items() if one.history_dependent)),
+        tonight=told,
+        history=versions,
+        inside=inside(snapshot),
+        comparison=None if store is None or compare is None else comparison(store, snapshot, compare, told.changes),
+    )

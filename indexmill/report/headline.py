@@ -1,0 +1,161 @@
+"""The first screen of a report: what changed, whether it is as good as before, what it cost, and what to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from indexmill.report.facts import Facts
+from indexmill.report.numbers import amount, byte_size, clipped, counted, duration, money, share
+from indexmill.report.run_record import PlanFigure, Quality
+
+__all__ = ["Card", "Headline", "headline"]
+
+_SAME = 0.0005
+"""Recalls that differ by less are written alike."""
+_PLANNED = ("cost", "llm_calls", "llm_tokens")
+"""The figures of a plan above which a run is to be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One of the answers: a question, a word or number that answers it, and lines that say more. alarm: look at it."""
+
+    title: str
+    answer: str
+    lines: tuple[str, ...]
+    alarm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The answers."""
+
+    cards: tuple[Card, ...]
+
+
+def headline(facts: Facts) -> Headline:
+    """The answers to what people open a report for."""
+    return Headline((_changed(facts), _quality(facts), _cost(facts), _attention(facts)))
+
+
+def _changed(facts: Facts) -> Card:
+    changes, run = facts.tonight.changes, facts.tonight.run
+    title = "What changed"
+    if changes is None:
+        lines = [facts.tonight.unknown, counted(facts.passages, "passage")]
+        return Card(title, counted(facts.documents, "document"), tuple(lines))
+    kinds = (("added", changes.added), ("changed", changes.changed), ("moved", changes.moved))
+    parts = [f"{amount(number)} {kind}" for kind, number in (*kinds, ("removed", changes.removed)) if number]
+    total = changes.added + changes.changed + changes.moved + changes.removed
+    lines = [", ".join(parts)] if parts else []
+    lines.append(f"{amount(changes.unchanged)} unchanged since version {changes.version}")
+    if run is not None and run.command == "rollback":
+        lines.append("It went back to an earlier version.")
+    lines.append(f"{byte_size(changes.new_bytes)} of new files")
+    return Card(title, counted(total, "document") if total else "No document", tuple(lines))
+
+
+def _quality(facts: Facts) -> Card:
+    title, run = "Is it as good as before?", facts.tonight.run
+    quality = None if run is None else run.quality
+    if quality is None or not quality.recall:
+        why = "No questions were measured: name a file of questions in gates.questions."
+        return Card(title, "Not measured", (why if run is not None else facts.tonight.no_run,))
+    before, now = _pairs(quality)
+    lines = [f"recall at {quality.k}:"]
+    for method in quality.recall:
+        line = f"{method} {share(now.get(method, quality.recall[method]))}"
+        if method in before:
+            line += f", was {share(before[method])}"
+        lines.append(line)
+    if not before:
+        lines.append("There is no earlier version to compare with.")
+        return Card(title, share(max(quality.recall.values())), tuple(lines))
+    differences = [now[method] - before[method] for method in before]
+    compared = quality.compared
+    lines.append(f"{counted(compared.questions, 'question')}, beside version {compared.version}" if compared else "")
+    if compared and compared.lost_gold:
+        lines.append(f"{counted(compared.lost_gold, 'expected document')} of version {compared.version} gone")
+    least, most = min(differences), max(differences)
+    if least < -_SAME:
+        return Card(title, f"Worse by {share(-least)}" if most <= _SAME else "Mixed", tuple(lines), alarm=True)
+    return Card(title, f"Better by {share(most)}" if most > _SAME else "As good", tuple(lines))
+
+
+def _pairs(quality: Quality) -> tuple[dict[str, float], dict[str, float]]:
+    """The recalls before and now of the methods that both versions measured."""
+    if quality.compared is None:
+        return {}, {}
+    before, now = quality.compared.before, quality.compared.now
+    both = [method for method in before if method in now]
+    return {method: before[method] for method in both}, {method: now[method] for method in both}
+
+
+def _cost(facts: Facts) -> Card:
+    title, run = "What did it cost?", facts.tonight.run
+    if run is None:
+        return Card(title, "Not recorded", (facts.tonight.no_run,))
+    cost, calls, tokens = run.total("cost"), run.total("calls"), run.total("tokens")
+    planned = {figure.name: figure for figure in run.plan}
+    lines = []
+    if calls or tokens:
+        lines.append(f"{counted(int(calls), 'call')}, {counted(int(tokens), 'token')} of a language model")
+    else:
+        lines.append("No language model was asked.")
+    if told := _beside(planned.get("cost"), money):
+        lines.append(f"money planned: {told}")
+    work = run.total("work")
+    lines += [duration(run.seconds)] if cost else []
+    lines += [f"{duration(work)} of work, summed over workers"] if work else []
+    if told := _beside(planned.get("seconds"), duration):
+        lines.append(f"time planned: {told}")
+    over = any(_is_over(planned[name]) for name in _PLANNED if name in planned)
+    if over:
+        lines.append("More than planned: see below.")
+    answer = f"{money(cost)}" if cost else duration(run.seconds)
+    return Card(title, answer, tuple(lines), alarm=over)
+
+
+def _is_over(figure: PlanFigure) -> bool:
+    """True if more was spent than planned, beyond the rounding of the plan."""
+    return figure.high is not None and figure.actual is not None and figure.actual > figure.high * 1.005
+
+
+def _beside(figure: PlanFigure | None, shown: object) -> str:
+    if figure is None or figure.low is None or figure.high is None:
+        return ""
+    low, high = shown(figure.low), shown(figure.high)  # type: ignore[operator]
+    return low if low == high else f"{low} to {high}"
+
+
+def _attention(facts: Facts) -> Card:
+    title, run = "What to look at", facts.tonight.run
+    if run is None:
+        return Card(title, "Not recorded", (facts.tonight.no_run,))
+    lines = []
+    if facts.tonight.no_run:
+        lines.append(facts.tonight.no_run)
+    if run.warnings:
+        lines.append(counted(len(run.warnings) + run.more_warnings, "warning"))
+    if run.allowed:
+        lines.append(f"allowed by hand: {', '.join(one.replace('_', ' ') for one in run.allowed)}")
+    if run.refused_rows:
+        lines.append(counted(run.refused_rows, "refused row"))
+    stand_ins = sum(one.stand_ins for one in run.stand_ins)
+    if stand_ins:
+        lines.append(f"{counted(stand_ins, 'stand-in')} where a language model wrote no text")
+    lines += [f"{amount(number)} {what}" for what, number in run.failures().items()]
+    failed = int(run.total("failed"))
+    if failed:
+        lines.append(counted(failed, "failed part"))
+    if run.error:
+        lines.append(clipped(run.error, 200))
+    if not lines:
+        known = run.warnings is not None
+        said = (
+            "No warning, no refused row, no failure of a language model."
+            if known
+            else ("No refused row, no failure of a language model; the run recorded no warnings.")
+        )
+        return Card(title, "Nothing", (said,))
+    return Card(title, counted(len(lines), "thing"), tuple(lines), alarm=True)

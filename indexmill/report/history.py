@@ -1,0 +1,87 @@
+"""The versions up to one: how their documents, recall, cost, duration and bytes went over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from indexmill.errors import StoreError
+from indexmill.report.run_record import RunRecord, read_run
+from indexmill.store.manifest import Manifest, Ref, Removal
+from indexmill.store.reader import StoreReader
+
+__all__ = ["MOST_VERSIONS", "VersionFacts", "history"]
+
+MOST_VERSIONS = 90
+"""The versions that are drawn, the newest of those up to the reported one."""
+
+_REMOVED = {"gc": "removed by gc", "forgotten": "withdrawn", "incomplete": "withdrawn"}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """One version; what its manifest or its run does not say any more is None.
+
+    removed: "", "removed by gc" or "withdrawn". bytes: of its files, each once.
+    """
+
+    version: int
+    created: str
+    note: str
+    command: str
+    aliases: tuple[str, ...]
+    removed: str
+    documents: int | None
+    passages: int | None
+    bytes: int | None
+    recall: Mapping[str, float]
+    k: int | None
+    cost: float | None
+    seconds: float | None
+
+
+def history(store: StoreReader, version: int) -> tuple[VersionFacts, ...]:
+    """The versions up to one, the oldest first. A version whose records are damaged is left out."""
+    aliases, removals = store.aliases(), store.removals()
+    found = []
+    for number in [one for one in store.versions() if one <= version][-MOST_VERSIONS:]:
+        try:
+            ref = store.ref(number)
+        except StoreError:
+            continue
+        run, _ = read_run(store, ref.run_id)
+        pointing = tuple(sorted(name for name, target in aliases.items() if target == number))
+        found.append(_facts(ref, _manifest(store, ref, removals), run, pointing, removals.get(number)))
+    return tuple(found)
+
+
+def _manifest(store: StoreReader, ref: Ref, removals: Mapping[int, Removal]) -> Manifest | None:
+    if ref.version in removals:
+        return None
+    try:
+        return store.manifest(ref.manifest)
+    except StoreError:
+        return None
+
+
+def _facts(
+    ref: Ref, manifest: Manifest | None, run: RunRecord | None, aliases: tuple[str, ...], removal: Removal | None
+) -> VersionFacts:
+    quality = None if run is None else run.quality
+    corpus = None if manifest is None else manifest.corpus
+    blobs = {} if manifest is None else {one.digest: one.bytes for one in manifest.artifacts}
+    return VersionFacts(
+        version=ref.version,
+        created=ref.created,
+        note=ref.note,
+        command="" if run is None else run.command,
+        aliases=aliases,
+        removed="" if removal is None else _REMOVED[removal.reason],
+        documents=None if corpus is None else corpus.documents,
+        passages=None if corpus is None else corpus.passages,
+        bytes=None if manifest is None else sum(blobs.values()),
+        recall={} if quality is None else quality.recall,
+        k=None if quality is None else quality.k,
+        cost=None if run is None or not run.stages else round(run.total("cost"), 6),
+        seconds=None if run is None else run.seconds,
+    )

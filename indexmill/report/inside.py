@@ -1,0 +1,310 @@
+"""What a version consists of: sizes, distributions, levels, central entities, and names that are nearly the same.
+
+Columns are read one shard at a time and tallied, so that memory holds a shard and the distinct values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.report.charts import Bar
+from indexmill.retrieve.family import ReaderFamily, load
+from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.same_names import same_names
+from indexmill.snapshot import Snapshot, sound
+from indexmill.store.manifest import Manifest
+from indexmill.store.tables import row_groups
+
+__all__ = [
+    "Alike",
+    "CentralEntity",
+    "FamilyLevels",
+    "FamilySize",
+    "Histogram",
+    "Inside",
+    "grouped",
+    "histogram_of",
+    "inside",
+    "sizes_by_family",
+]
+
+CENTRAL = 15
+"""The most entities that are listed."""
+ALIKE = 15
+"""The most pairs or groups of names that are listed."""
+
+SHARED = "shared by several"
+_BARS = 18
+
+Integers = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySize:
+    """The bytes of a family's own files, or of those that several read, and the kinds of files, the largest first."""
+
+    name: str
+    bytes: int
+    kinds: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A distribution of whole numbers. doubling: True if each group is twice as wide as the one before."""
+
+    family: str
+    name: str
+    of: str
+    total: int
+    least: int
+    median: int
+    most: int
+    doubling: bool
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyLevels:
+    """The numbers of nodes of a family, level by level or kind by kind, the lowest first."""
+
+    family: str
+    levels: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CentralEntity:
+    """An entity that many passages mention."""
+
+    surface: str
+    passages: int
+    mentions: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Names that may mean the same. likeness: of the letters, 0 to 1; None for names that differ in signs alone."""
+
+    names: tuple[str, ...]
+    likeness: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A version from the inside. compared: True if names were compared by a model, not by their signs alone."""
+
+    bytes: int
+    sizes: tuple[FamilySize, ...]
+    histograms: tuple[Histogram, ...]
+    levels: tuple[FamilyLevels, ...]
+    entities: int
+    central: tuple[CentralEntity, ...]
+    alike: tuple[Alike, ...]
+    compared: bool
+
+
+def inside(snapshot: Snapshot) -> Inside:
+    """What an opened version consists of. Raises CorruptBlob."""
+    with sound(snapshot.path, "tables"):
+        pairs = same_names(snapshot, ALIKE)
+        central, alike = _entities(snapshot, names=not pairs)
+        if pairs:
+            alike = tuple(Alike(tuple(one["surface"] for one in pair["entities"]), pair["likeness"]) for pair in pairs)
+        return Inside(
+            bytes=sum({one.digest: one.bytes for one in snapshot.manifest.artifacts}.values()),
+            sizes=sizes_by_family(snapshot.manifest),
+            histograms=(*_of_tables(snapshot), *_of_families(snapshot)),
+            levels=_levels(snapshot),
+            entities=sum(one.rows or 0 for one in snapshot.shards("entities")),
+            central=central,
+            alike=alike,
+            compared=bool(pairs),
+        )
+
+
+# Sizes
+
+
+def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
+    """The bytes of a snapshot by the family that alone reads them, the largest first."""
+    owners: dict[str, set[str]] = {}
+    for family in METHODS.values():
+        if family.name in manifest.families:
+            for kind in _kinds_of(family):
+                owners.setdefault(kind, set()).add(family.name)
+    found: dict[str, dict[str, int]] = {}
+    for artifact in manifest.artifacts:
+        kind = artifact.name.partition("/")[0]
+        its = owners.get(kind, set())
+        owner = next(iter(its)) if len(its) == 1 else SHARED
+        kinds = found.setdefault(owner, {})
+        kinds[kind] = kinds.get(kind, 0) + artifact.bytes
+    sizes = (
+        FamilySize(name, sum(kinds.values()), dict(sorted(kinds.items(), key=lambda one: (-one[1], one[0]))))
+        for name, kinds in found.items()
+    )
+    return tuple(sorted(sizes, key=lambda one: (-one.bytes, one.name)))
+
+
+def _kinds_of(family: ReaderFamily) -> set[str]:
+    """The first words of the artifacts that a family reads."""
+    packs = load(family.packs) if family.packs else {}
+    return {family.name, *(name.partition("/")[0] for name in (*family.artifacts, *family.tables, *packs))}
+
+
+# Distributions
+
+
+class _Tally:
+    """Counts of distinct whole numbers."""
+
+    def __init__(self) -> None:
+        self.values: Integers = np.empty(0, np.int64)
+        self.counts: Integers = np.empty(0, np.int64)
+
+    def add(self, numbers: Integers) -> None:
+        values, counts = np.unique(np.maximum(np.asarray(numbers, np.int64), 0), return_counts=True)
+        both, places = np.unique(np.concatenate([self.values, values]), return_inverse=True)
+        summed = np.zeros(len(both), np.int64)
+        np.add.at(summed, places, np.concatenate([self.counts, counts]))
+        self.values, self.counts = both, summed
+
+
+def histogram_of(family: str, name: str, of: str, values: Integers, counts: Integers) -> Histogram | None:
+    """The histogram of distinct values, ascending, and how often each occurs; None if there are none."""
+    if not len(values):
+        return None
+    total = int(counts.sum())
+    median = int(values[np.searchsorted(np.cumsum(counts), (total + 1) // 2)])
+    least, most = int(values[0]), int(values[-1])
+    bars, doubling = grouped(values, counts, median)
+    return Histogram(family, name, of, total, least, median, most, doubling, bars)
+
+
+def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
+    """Bars for distinct values, ascending, and whether the groups double, as they do where few are far greater."""
+    least, most = int(values[0]), int(values[-1])
+    doubling = most > 24 and most > 12 * max(median, 1)
+    if doubling:
+        edges = [0] if least <= 0 else []
+        edges += [1 << power for power in range(most.bit_length())]
+        edges = [edge for edge in edges if edge * 2 > least or edge == 0]
+    else:
+        width = _round(-(-(most - least + 1) // _BARS))
+        first = least // width * width
+        edges = list(range(first, most + 1, width))
+    highs = [*(edge - 1 for edge in edges[1:]), 2 * edges[-1] - 1 if doubling else edges[-1] + width - 1]
+    places = np.searchsorted(np.array(edges), values, side="right") - 1
+    summed = np.zeros(len(edges), np.int64)
+    np.add.at(summed, places, counts)
+    bars = zip(edges, highs, summed.tolist(), strict=True)
+    return tuple(Bar(low, max(low, high), count) for low, high, count in bars), doubling
+
+
+def _round(width: int) -> int:
+    """The next width that people count in: 1, 2, 5, 10, 20, 50, ..."""
+    scale = 1
+    while True:
+        for step in (1, 2, 5):
+            if step * scale >= width:
+                return step * scale
+        scale *= 10
+
+
+def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
+    """The lengths of passages, and the passages of documents."""
+    tokens, each = _Tally(), _Tally()
+    for shard in snapshot.shards("passages"):
+        for table in row_groups(snapshot.file(shard.name), shard, ["tokens"]):
+            tokens.add(table["tokens"].to_numpy())
+        for table in row_groups(snapshot.file(shard.name), shard, ["document_id"]):
+            each.add(_frequencies(table["document_id"]))
+    found = (
+        histogram_of("", "Lengths of passages, in tokens", "passages", tokens.values, tokens.counts),
+        histogram_of("", "Passages per document", "documents", each.values, each.counts),
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def _frequencies(column: pa.ChunkedArray) -> Integers:
+    """How often each value of a column occurs."""
+    found: Integers = pc.value_counts(column.combine_chunks()).field("counts").to_numpy()
+    return found
+
+
+def _of_families(snapshot: Snapshot) -> tuple[Histogram, ...]:
+    found = []
+    for family in _declaring(snapshot):
+        for one in load(family.distributions).distributions(snapshot):
+            tally = _Tally()
+            tally.add(one.numbers)
+            found.append(histogram_of(family.name, one.name, one.of, tally.values, tally.counts))
+    return tuple(one for one in found if one is not None)
+
+
+def _levels(snapshot: Snapshot) -> tuple[FamilyLevels, ...]:
+    found = []
+    for family in _declaring(snapshot):
+        levels = load(family.distributions).levels(snapshot)
+        if levels:
+            found.append(FamilyLevels(family.name, tuple((one.name, one.nodes) for one in levels)))
+    return tuple(found)
+
+
+def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
+    """The families of the snapshot that declare distributions."""
+    return [one for one in METHODS.values() if one.distributions and one.name in snapshot.manifest.families]
+
+
+# Entities
+
+
+def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, ...], tuple[Alike, ...]]:
+    """The entities in most passages; names: True to look for names that differ in signs alone, too."""
+    best: list[tuple[int, int, str, CentralEntity]] = []
+    keyed: list[pa.Table] = []
+    for shard in snapshot.shards("entities"):
+        columns = ["entity_id", "surface", "mentions", "passages", "documents"]
+        for table in row_groups(snapshot.file(shard.name), shard, columns):
+            order = [("passages", "descending"), ("mentions", "descending"), ("entity_id", "ascending")]
+            first = table.take(pc.select_k_unstable(table, k=CENTRAL, sort_keys=order))
+            best += [(-row["passages"], -row["mentions"], row["entity_id"], _central(row)) for row in first.to_pylist()]
+            best = sorted(best, key=lambda one: one[:3])[:CENTRAL]
+            if names:
+                keyed.append(_keyed(table))
+    return tuple(one for *_, one in best), _alike(keyed)
+
+
+def _central(row: Mapping[str, object]) -> CentralEntity:
+    passages, mentions, documents = (int(str(row[name])) for name in ("passages", "mentions", "documents"))
+    return CentralEntity(str(row["surface"]), passages, mentions, documents)
+
+
+def _keyed(table: pa.Table) -> pa.Table:
+    """The letters and digits of each name, without accents, spaces and signs."""
+    folded = pc.utf8_normalize(table["surface"], form="NFKD")
+    keys = pc.utf8_lower(pc.replace_substring_regex(folded, pattern=r"[^\pL\pN]+", replacement=""))
+    return table.select(["surface", "mentions"]).append_column("key", keys)
+
+
+def _alike(keyed: list[pa.Table]) -> tuple[Alike, ...]:
+    """Groups of names that differ in signs, spaces, accents and capitals alone, the most mentioned first."""
+    if not keyed:
+        return ()
+    table = pa.concat_tables(keyed)
+    table = table.filter(pc.greater(pc.utf8_length(table["key"]), 3))
+    groups = table.group_by("key").aggregate([("mentions", "sum"), ([], "count_all")])
+    groups = groups.filter(pc.greater(groups["count_all"], 1))
+    order = [("mentions_sum", "descending"), ("key", "ascending")]
+    first = groups.take(pc.select_k_unstable(groups, k=ALIKE, sort_keys=order))["key"]
+    rows = table.filter(pc.is_in(table["key"], value_set=first.combine_chunks())).to_pylist()
+    names: dict[str, list[tuple[int, str]]] = {}
+    for row in rows:
+        names.setdefault(row["key"], []).append((-row["mentions"], row["surface"]))
+    return tuple(Alike(tuple(name for _, name in sorted(names[key])[:6]), None) for key in first.to_pylist())

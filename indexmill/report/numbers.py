@@ -1,0 +1,77 @@
+"""How a report writes numbers: short, with their units, and alike everywhere."""
+
+from __future__ import annotations
+
+from indexmill.text.counted import byte_size, counted
+from indexmill.text.printable import one_line
+
+__all__ = [
+    "amount",
+    "byte_size",
+    "clipped",
+    "counted",
+    "duration",
+    "moment",
+    "money",
+    "share",
+    "signed",
+    "signed_bytes",
+]
+
+NOTHING = "–"
+
+
+def amount(number: float | None) -> str:
+    """A number with separated thousands, to three digits where it is no whole number."""
+    if number is None:
+        return NOTHING
+    return f"{number:,.0f}" if number == int(number) or abs(number) >= 1000 else f"{number:.3g}"
+
+
+def signed(number: float) -> str:
+    """A difference with its sign: "+12", "−3", "±0"."""
+    return "±0" if not number else f"{'+' if number > 0 else '−'}{amount(abs(number))}"
+
+
+def signed_bytes(length: int) -> str:
+    """A difference of bytes with its sign: "+1.2 MB"."""
+    return "±0" if not length else f"{'+' if length > 0 else '−'}{byte_size(abs(length))}"
+
+
+def share(number: float | None) -> str:
+    """A recall: three digits after the point."""
+    return NOTHING if number is None else f"{number:.3f}"
+
+
+def money(number: float | None) -> str:
+    """An amount of money, whose currency prices do not name; four digits after the point where it is small."""
+    if number is None:
+        return NOTHING
+    return "0" if not number else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time: "0.3 s", "42 s", "19 min 12 s", "3 h 05 min"."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 9.95:
+        return f"{seconds:.1f} s" if seconds else "0 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def moment(timestamp: str) -> str:
+    """A time as ISO 8601 has it, to the minute: "2026-11-25 14:20 UTC"."""
+    return f"{timestamp[:16].replace('T', ' ')} UTC" if timestamp else NOTHING
+
+
+def clipped(text: str, most: int = 160) -> str:
+    """A text of the corpus as one line of limited length."""
+    line = " ".join(one_line(text[: 4 * most]).split())
+    return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1].rstrip() + "…"

@@ -1,0 +1,105 @@
+"""The page of a report: its facts, rendered by a template that escapes everything it is given."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from indexmill.errors import ModelUnavailable
+from indexmill.extras import not_installed
+from indexmill.report import charts, figures, numbers
+from indexmill.report.facts import Facts
+from indexmill.report.headline import headline
+from indexmill.text.printable import one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["GENERATOR", "rendered"]
+
+GENERATOR = "indexmill report"
+"""The page's ``<meta name="generator">``, by which a later report knows a file that it may replace."""
+
+_MISSED = 15
+"""The missed questions of a method that the page shows."""
+
+
+def rendered(facts: Facts) -> str:
+    """The report as one HTML page. Raises ModelUnavailable if the package that renders it is not installed."""
+    style = _read("report.css").strip() + "\n"
+    template = _environment().from_string(_read("report.html.jinja"))
+    run = facts.tonight.run
+    page: str = template.render(
+        facts=facts,
+        generator=GENERATOR,
+        style=_Safe(style),
+        policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
+        name="An exported version" if facts.version is None else f"Version {facts.version}",
+        headline=headline(facts),
+        missed_shown=_MISSED,
+        tones={} if run is None else figures.stage_tones(run.stages),
+        timeline=None if run is None else figures.timeline(run),
+        over_time=figures.over_time(facts.history) if facts.history else None,
+        histograms=[(one, figures.histogram(f"h{number}", one)) for number, one in enumerate(facts.inside.histograms)],
+    )
+    return page.strip() + "\n"
+
+
+class _Safe:
+    """Text of ours that is not escaped: the stylesheet."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __html__(self) -> str:
+        return self._text
+
+
+def _environment() -> Environment:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise _missing(error) from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
+    )
+    environment.filters.update(
+        amount=numbers.amount,
+        bytes=numbers.byte_size,
+        clip=numbers.clipped,
+        counted=numbers.counted,
+        duration=numbers.duration,
+        moment=numbers.moment,
+        money=numbers.money,
+        share=numbers.share,
+        signed=numbers.signed,
+        largest=_largest,
+    )
+    environment.globals.update(
+        bar=charts.bar, bytes_of=(numbers.byte_size, numbers.signed_bytes), counts_of=(numbers.amount, numbers.signed)
+    )
+    return environment
+
+
+def _plain(value: Any) -> Any:
+    """Texts without what controls a terminal or turns the direction of what follows; markup of ours as it is."""
+    return one_line(value) if type(value) is str else value
+
+
+def _largest(values: Sequence[float | None]) -> float:
+    return max((value for value in values if value is not None), default=0.0)
+
+
+def _missing(error: ImportError) -> ModelUnavailable:
+    return not_installed("a report", "jinja2", error, "print its facts with --json")
+
+
+def _read(name: str) -> str:
+    return resources.files("indexmill.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,28 @@
+"""Files that other programs read while they are written anew: each is there whole, or as it was before."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: Path, pieces: Iterable[str]) -> None:
+    """Write a text file in UTF-8, piece by piece, atomically. Raises OSError."""
+    draft = None
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(draft).chmod(0o666 & ~mask)  # the usual mode of new files, not the temporary file's 0600
+        Path(draft).replace(path)
+    finally:
+        if draft is not None:
+            Path(draft).unlink(missing_ok=True)
