@@ -16,10 +16,10 @@ def write_report(path: Path, store: Store, version: int, warn: Callable[[str], N
 
     The version is published: whatever keeps the report from being written is a warning, and ends nothing.
     """
-    from indexmill.report import render_report, write_page
+    from indexmill.report import render_report, writing
 
     try:
-        write_page(path, render_report(store.url, version))
+        writing.write_report(path, render_report(store.url, version))
     except Exception as error:
         warn(
             f"the report of version {version} was not written to {path}: {type(error).__name__}: "
