@@ -11,7 +11,7 @@ as missed, unless documents were removed on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -106,7 +106,7 @@ class Quality:
 
     @classmethod
     def of(
-        cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int, forgotten: Container[str] = ()
+        cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int, forgotten: Forgotten | Collection[str] = ()
     ) -> Self:
         """The quality of a manifest's snapshot, without a comparison. forgotten: documents that are never missing."""
         wanted, held = {gold for one in questions for gold in one.gold_ids}, _held(measured, questions)
@@ -154,7 +154,7 @@ def compare(
     version: int,
     *,
     lost_counts: bool,
-    forgotten: Container[str] = (),
+    forgotten: Forgotten | Collection[str] = (),
 ) -> Comparison:
     """Compare a candidate with the previous version, on the methods that both have.
 
