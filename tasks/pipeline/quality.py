@@ -106,7 +106,12 @@ class Quality:
 
     @classmethod
     def of(
-        cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int, forgotten: Forgotten | Collection[str] = ()
+        cls,
+        manifest: str,
+        measured: Measured,
+        questions: Sequence[Question],
+        k: int,
+        forgotten: Forgotten | Collection[str] = (),
     ) -> Self:
         """The quality of a manifest's snapshot, without a comparison. forgotten: documents that are never missing."""
         wanted, held = {gold for one in questions for gold in one.gold_ids}, _held(measured, questions)
