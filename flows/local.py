@@ -35,17 +35,23 @@ def build_under_prefect(
     order = Order(configuration, progress, waves, options, Interrupt(progress.note))
     with order.interrupt.installed():
         if url := os.environ.get("PREFECT_API_URL"):
+            progress.doing(f"asking the Prefect server at {url}")
             if answers(url):
+                progress.doing("loading Prefect and Dask")
                 os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command prints the content of the logs itself
                 from flows.build import run_in_flow  # Prefect reads its environment as it is imported
 
                 return run_in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
+        progress.doing("looking at the store and the corpus")
         with order.open(), private_prefect(configuration.llm, progress.warn) as server:
+            progress.doing("loading Prefect and Dask")
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
             from flows.build import run_in_flow  # while the server starts
 
+            progress.doing("waiting for the Prefect server of this run to start")
             server.wait()
+            progress.doing("beginning the flow run")
             with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
                 return run_in_flow(order)

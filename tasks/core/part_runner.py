@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from indexmill.errors import BudgetReached
+from indexmill.models.headway import Items
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
 from schemas.config import LlmSettings
@@ -145,7 +146,7 @@ class PartRunner:
                 same = by_key[key]
                 self._receipts[key] = self._count(stage, report, made)
                 receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
-                self.progress.within(stage.name, key, 0.0)
+                self.progress.within(stage.name, key, None)
                 self.progress.advance(stage.name, len(same))
         except BudgetReached as error:
             raise BudgetReached(
@@ -204,9 +205,9 @@ class PartRunner:
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
-    def _within(self, stage: str, key: str, done: int, total: int) -> None:
+    def _within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
         """Report the progress of a part, as a worker reported it."""
-        self.progress.within(stage, key, done / max(total, 1))
+        self.progress.within(stage, key, done / max(total, 1), items)
 
     def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
         """Let batches answer the parts' questions to a language model, if batches are enabled."""

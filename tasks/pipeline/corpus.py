@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, NotFound, SnapshotNotFound
+from indexmill.models.headway import Items
 from indexmill.retrieve.rights import Access
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
@@ -157,17 +158,24 @@ class Corpus:
                 (supervisor.scan, group, self._configuration.corpus, self._folder),
                 light=is_quick(sources.files),
                 local=True,
+                heard=partial(self._heard, str(number)),
             )
             for number, group in enumerate(groups)
         ]
         scanned = []
         report = runner.report.stage("ingest")
-        for _, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+        numbers = {call.key: str(number) for number, call in enumerate(calls)}
+        for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+            runner.progress.within("ingest", numbers[call.key], None)
             scanned.append(result)
             report.seconds += seconds
             runner.report.worked("ingest", seconds)
             runner.progress.advance("ingest")
         return scanned
+
+    def _heard(self, group: str, done: int, total: int, items: Items | None) -> None:
+        """Report the progress of reading a group of files."""
+        self._runner.progress.within("ingest", group, done / max(total, 1), items)
 
     def _count(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
         """Count the documents in the report, and warn of unread files and front matter."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from flows.interrupt import STOPPING
 from indexmill.store.layout import STORE_FILE, blob_path
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
@@ -133,7 +134,7 @@ def interrupted(
     named = "Ctrl-C" if "Ctrl-C again" in stopped.err else "SIGTERM"
     assert ended.end.error == f"interrupted by {named}: what was finished is kept, the next run goes on"
     again = {"Ctrl-C": "Ctrl-C again", "SIGTERM": "a second signal"}[named]
-    assert f"interrupted: ending what is under way; {again} ends it at once\n" in stopped.lines
+    assert f"interrupted: {STOPPING}; {again} ends it at once\n" in stopped.lines
     lease = holding(opened)
     assert lease is not None
     assert lease.released
