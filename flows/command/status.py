@@ -10,6 +10,7 @@ import click
 from flows.command.shared import print_result, store_of
 from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
+from indexmill.command.waiting import Waiting
 from indexmill.text.printable import printable
 
 __all__ = ["command"]
@@ -32,7 +33,8 @@ def command(options: Options, max_age: float | None) -> None:
     Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; whatever the age, 3 the last build
     was refused, 7 its candidate waits for `indexmill publish`, 8 on hold, 9 rolled back with no build since.
     """
-    status = read_status(store_of(options), time.time(), max_age)
+    with Waiting("reading the records of the runs", only_terminals=True):
+        status = read_status(store_of(options), time.time(), max_age)
     print_result(options, status, _lines(status))
     for problem in status.problems:
         click.echo(printable(problem), err=True)

@@ -66,6 +66,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
         ("llm", "ca_file"),
         ("llm", "prompts"),
         ("run", "signing_key_file"),
+        ("run", "log"),
         *(("run", "dask", "tls", file) for file in TlsSettings.model_fields),
     ):
         settings: Any = content

@@ -130,6 +130,11 @@ class RunSettings(Settings):
         description="every version has a list of the software that built it (CycloneDX), the artifact `sbom.cdx.json`; "
         "another release of any of it then makes a new version",
     )
+    log: Path | None = Field(
+        None,
+        description="a file to which every run appends what it tells, with the time before each line; at 10 MB it is "
+        "set aside as FILE.1, and up to FILE.4 are kept",
+    )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
     )

@@ -18,6 +18,7 @@ from indexmill.errors import BudgetReached
 from indexmill.models.headway import Items
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
+from indexmill.text.printable import escaped
 from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
@@ -346,7 +347,7 @@ class PartRunner:
                     ),
                 )
         if names:
-            listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+            listed = ", ".join(map(escaped, sorted(names)[:5])) + (f" and {len(names) - 5} more" if names[5:] else "")
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
     def _count(self, stage: Stage[Any], report: StageReport, made: PartResult) -> Receipt:

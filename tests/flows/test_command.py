@@ -18,6 +18,7 @@ from flows.interrupt import STOPPING
 from indexmill.store.layout import STORE_FILE, blob_path
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
+from indexmill.text.durations import duration
 from schemas.config import Configuration, load_configuration
 from storage import runs
 from storage.folder import init_folder, open_folder
@@ -333,9 +334,10 @@ def test_runs_lists_every_run_and_shows_one(run: Run, built: Built) -> None:
     assert sum(stage.get("vectors_made", 0) for stage in shown["stages"].values()) == told["vectors_made"]
     assert run("runs", "--store", built.store) == 0
     header, line = run.out.splitlines()
-    assert header.split() == ["run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined"]
-    assert line.split() == [
-        *(told["run"], "published", "0", "1", "build", listed["started"], str(listed["seconds"]), "2")
+    assert re.split("  +", header) == ["run", "started (UTC)", "command", "state", "version", "duration", "refused"]
+    assert re.split("  +", line) == [
+        *(told["run"], listed["started"][:19].replace("T", " "), "build", "published", "1"),
+        *(duration(listed["seconds"]), "2"),
     ]
     assert run("runs", told["run"], "--store", built.store) == 0
     assert "state: published" in run.out
