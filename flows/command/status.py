@@ -11,6 +11,7 @@ from flows.command.shared import print_result, store_of
 from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
 from indexmill.command.waiting import Waiting
+from indexmill.text.counted import counted
 from indexmill.text.printable import printable
 
 __all__ = ["command"]
@@ -51,7 +52,7 @@ def _lines(status: Status) -> Iterator[str]:
         claim = "up to date: with" if status.fresh else "not up to date: holds"
         yield f"{claim} the corpus of {duration_text(status.age_seconds)} ago, by run {success.run} ({success.state})"
     for stage, count in status.stand_ins.items():
-        yield f"no language model wrote {count['stand_ins']:,} of {count['texts']:,} texts of {stage}"
+        yield f"no language model wrote {count['stand_ins']:,} of {counted(count['texts'], 'text')} of {stage}"
     if last is not None:
         code = "" if last.exit_code is None else f", exit code {last.exit_code}"
         yield f"last run: {last.run} ({last.command}): {last.state}{code}"

@@ -203,8 +203,8 @@ def command(
     for name, one in missed.items():
         click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
     if found.unknown_gold_ids:
-        of = counted(found.gold_ids, "gold document")
-        click.echo(f"{found.unknown_gold_ids} of {of} are not in the snapshot", err=True)
+        of, verb = counted(found.gold_ids, "gold document"), "is" if found.unknown_gold_ids == 1 else "are"
+        click.echo(f"{found.unknown_gold_ids:,} of {of} {verb} not in the snapshot", err=True)
 
 
 _SNAPSHOT = {"version", "alias", "run", "manifest"}

@@ -18,6 +18,7 @@ from indexmill.errors import BudgetReached
 from indexmill.models.headway import Items
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
+from indexmill.text.counted import counted
 from indexmill.text.printable import escaped
 from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
@@ -151,9 +152,9 @@ class PartRunner:
                 self.progress.advance(stage.name, len(same))
         except BudgetReached as error:
             raise BudgetReached(
-                f"{error}. {stage.name} has {len(receipts)} of {len(wanted)} parts; they are kept, and so is every "
-                "answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, --budget-cost "
-                "and llm.budget say how much"
+                f"{error}. {stage.name} has {len(receipts):,} of {counted(len(wanted), 'part')}; they are kept, and so "
+                "is every answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, "
+                "--budget-cost and llm.budget say how much"
             ) from error
         with self._lock:  # two methods may make parts of one stage
             self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, NotFound, SnapshotNotFound
 from indexmill.models.headway import Items
 from indexmill.retrieve.rights import Access
+from indexmill.text.counted import counted
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
 from storage import refs, runs, tombstones
@@ -202,9 +203,9 @@ class Corpus:
         rows = failed + plan.documents + plan.repeats
         if failed > max(most * rows, gates.FEW):
             raise GateRefused(
-                f"{failed} of {rows} rows were refused ({reasons_of(refused)}), more than run.max_failed_share allows "
-                f"({most:g} of them), such as {example_of(refused)}. Nothing was published. `indexmill quarantine` "
-                "lists them; mend the corpus, or raise run.max_failed_share"
+                f"{failed:,} of {counted(rows, 'row was', 'rows were')} refused ({reasons_of(refused)}), more than "
+                f"run.max_failed_share allows ({most:g} of them), such as {example_of(refused)}. Nothing was "
+                "published. `indexmill quarantine` lists them; mend the corpus, or raise run.max_failed_share"
             )
 
     def _compare_with_parent(self, plan: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:

@@ -81,8 +81,10 @@ def test_build_prints_one_json_object_with_the_fields_scripts_rely_on(built: Bui
 
 
 def test_build_tells_its_progress_in_plain_lines_on_standard_error(built: Built) -> None:
-    lines = built.err.splitlines()
-    assert all(re.fullmatch(r"\w+: \d+ made, \d+ reused in \d+\.\d s|\w+: \d+ of \d+", line) for line in lines), lines
+    first, *lines = built.err.splitlines()
+    assert first == f"indexmill build: store {built.store}, corpus {built.corpus}"
+    finished, going_on = r"\w+: \d+ made, \d+ reused in [\w. ]+ s", r"\w+: \d+ of \d+.*"
+    assert all(re.fullmatch(f"{finished}|{going_on}", line) for line in lines), lines
     assert {"ingest", "split", "recognise", "embed", "resolve", "bm25", "tri_graph", "check"} <= {
         line.partition(":")[0] for line in lines
     }
