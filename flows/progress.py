@@ -110,6 +110,7 @@ class TerminalBars(Lines):
         super().__init__(stream, stamped=stamped)
         self._start = time.monotonic()
         self._what = ""
+        self._began = False  # any stage
         self._drawn = 0  # the width of the line as it was drawn last
         self._beats = 0
         self._glyphs = glyphs_of(self._stream)
@@ -119,7 +120,7 @@ class TerminalBars(Lines):
     def begin(self, stage: str, parts: int) -> None:
         with self._lock:
             super().begin(stage, parts)
-            self._what = ""
+            self._what, self._began = "", True
             self._draw()
 
     def doing(self, what: str) -> None:
@@ -167,9 +168,9 @@ class TerminalBars(Lines):
         if self._stages:
             stages = list(self._stages.values())
             plain, line = (moving_line(stages, since, now, columns, self._glyphs, style) for style in self._styles)
-        elif self._what:
-            turning = self._glyphs.spinner(self._beats)
-            plain, line = (waiting_line(since, self._what, columns, turning, style) for style in self._styles)
+        elif self._what or (self._began and not self._closed.is_set()):
+            turning, what = self._glyphs.spinner(self._beats), self._what or "working"  # between two stages
+            plain, line = (waiting_line(since, what, columns, turning, style) for style in self._styles)
         else:
             return "", 0
         return line, display_width(plain)

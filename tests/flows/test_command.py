@@ -267,7 +267,9 @@ def test_what_cannot_be_built_is_refused_at_once(
         Path(name).write_text(text)
     assert run("build", *argv, "--json") == code
     assert message in run.err
-    assert run.err.startswith("error: ")
+    begins, error, *_ = run.err.splitlines()
+    assert begins.startswith("indexmill build: store ")
+    assert error.startswith("error: ")
     assert "Traceback" not in run.err
     assert run.out == ""
 
@@ -299,7 +301,7 @@ def test_a_corpus_without_a_document_is_refused(run: Run, inline: None, tmp_path
 
 AS_NOBODY = """
 import os, sys
-import flows.command.build, flows.local, indexmill.command
+import flows.command.build, flows.local, flows.plan, indexmill.command
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

@@ -98,8 +98,10 @@ def test_the_terminal_shows_how_far_a_stage_of_one_part_is(now: list[float], mon
     assert f"\r\x1b[Kwarning: careful\n\r\x1b[K1:06  embed {'█' * 12}" in told.getvalue()
     assert moving(told) == f"1:06  embed {'█' * 12}{'·' * 12} 0/1 50%  3 of 6 texts"
     bars.end("embed", "1 made, 0 reused", 3.0)
-    assert moving(told) == "embed: 1 made, 0 reused in 3.0 s\n"
+    assert "\x1b[Kembed: 1 made, 0 reused in 3.0 s\n" in told.getvalue()
+    assert moving(told) == "1:06 ⠋ working"  # until the next stage begins
     bars.close()
+    assert moving(told) == ""
 
 
 def test_the_clock_of_a_terminal_goes_on_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
