@@ -76,8 +76,7 @@ class Waiting:
             if self._terminal or not self._only_terminals:
                 self._thread.start()
         else:
-            before = self._outer.what
-            self._exit.callback(lambda: self._outer and self._outer.say(before))
+            self._exit.callback(self._outer.say, self._outer.what)
             self._outer.say(self._what)
         return self
 
