@@ -166,7 +166,7 @@ def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path)
     )
     assert run("evaluate", questions, "-k", "5") == 0
     assert "recall@5" in run.out
-    assert "1 of 2 gold documents are not in the snapshot" in run.err
+    assert "1 of 2 gold documents is not in the snapshot" in run.err
     for wrong in ("five", "", "0"):
         assert run("evaluate", questions, "-k", wrong) == 2
     assert run("evaluate", tmp_path / "none.jsonl") == 2
