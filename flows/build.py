@@ -66,6 +66,8 @@ def index(order: Order) -> Outcome:
                 manifest = _manifest(order, run, executor)
             finally:
                 build.update_costs()  # while the scheduler that counts them exists
+            order.progress.doing("closing the workers")
+        order.progress.doing("publishing")
         return run.finish(manifest)  # its gates, then its commit
 
 
@@ -160,6 +162,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
     with contextlib.ExitStack() as stack:
 
         def client() -> Client:
+            order.progress.doing("starting workers")
             if dask.address is None and dask.cluster is None:
                 cluster = private_cluster(settings.run.workers, settings.store, settings.llm)
             else:
@@ -173,7 +176,6 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
             return LocalFilesExecutor(there, stack.enter_context(ProcessExecutor(_READERS)))
 
         def started() -> Executor:
-            order.progress.doing("starting workers")
             return executor(client())
 
         if idle:

@@ -21,7 +21,7 @@ from distributed.client import ClosedClientError
 from flows.headway import report_headway
 from flows.quota_server import ClusterQuota
 from indexmill.errors import IndexmillError
-from indexmill.models.headway import Listener
+from indexmill.models.headway import Items, Listener
 from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import Limits, RunQuota
 
@@ -134,10 +134,10 @@ class DaskExecutor:
 
     def _hear(self, event: tuple[float, Any]) -> None:
         """Handle a worker's event about the progress of a call."""
-        key, done, total = event[1]
+        key, done, total, items = event[1]
         listener = self._heard.get(key)
         if listener is not None:
-            listener(done, total)
+            listener(done, total, None if items is None else Items(*items))
 
     def _next(self, done: queue.SimpleQueue[Future[Any]], asking: bool) -> Future[Any]:
         while True:

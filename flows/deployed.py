@@ -25,6 +25,7 @@ from prefect.client.schemas.objects import State
 
 from flows.build import final_state, state_of
 from flows.run import BuildOptions, Order
+from flows.run_log import logged
 from indexmill.errors import IndexmillError
 from schemas.config import load_configuration
 from tasks.core.report import Silent
@@ -70,9 +71,13 @@ def _run(
     try:
         address = dask or os.environ.get("INDEXMILL_DASK")
         configuration = load_configuration(Path(path), {"run": {"dask": {"address": address}}} if address else None)
+        cut = None if waves is None else waves(configuration.run.wave_shards)
+        with logged("build" if cut is None else "backfill", configuration, Silent()) as log:
+            order = Order(configuration, log.progress, cut, options)
+            state = final_state(order)
+            log.ended(order.outcome or order.failure)
+            return state
     except IndexmillError as error:
-        state = state_of(error)
-        assert state is not None  # noqa: S101 - each IndexmillError has one
-        return state
-    cut = None if waves is None else waves(configuration.run.wave_shards)
-    return final_state(Order(configuration, Silent(), cut, options))
+        failed = state_of(error)
+        assert failed is not None  # noqa: S101 - each IndexmillError has one
+        return failed

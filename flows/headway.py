@@ -7,28 +7,35 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from indexmill.models.headway import listening
+from indexmill.models.headway import Items, listening
 
 __all__ = ["report_headway"]
 
 _INTERVAL = 0.5
-"""Seconds between two events of a call, and before the first, so that short calls send none."""
+"""Seconds between two events of a call after that of its beginning: a short call sends that one alone."""
 
 
 def report_headway(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a worker; events of a topic, ``[key, done, total]``, report its progress."""
+    """Call a function on a worker; events of a topic, ``[key, done, total, items]``, report its progress.
+
+    The first says that the call has begun. items: as ``[done, total, unit]``, or None.
+    """
     from distributed import get_worker
 
     worker = get_worker()
     sent = time.monotonic()
 
-    def report(done: int, total: int) -> None:
+    def send(done: int, total: int, items: Items | None) -> None:
+        with contextlib.suppress(Exception):  # the call must not fail because its progress report does
+            worker.log_event(topic, [key, done, total, None if items is None else list(items)])
+
+    def report(done: int, total: int, items: Items | None) -> None:
         nonlocal sent
         now = time.monotonic()
         if now - sent >= _INTERVAL:
             sent = now
-            with contextlib.suppress(Exception):  # the call must not fail because its progress report does
-                worker.log_event(topic, [key, done, total])
+            send(done, total, items)
 
+    send(0, 1, None)
     with listening(report):
         return function(*arguments)

@@ -10,7 +10,9 @@ from types import FrameType
 
 from tasks.pipeline.build import Build
 
-__all__ = ["Interrupt", "handling_signals"]
+__all__ = ["STOPPING", "Interrupt", "handling_signals"]
+
+STOPPING = "stopping; what is finished is kept, and the next run goes on from there"
 
 _NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}
 _AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
@@ -49,8 +51,9 @@ class Interrupt:
         first, self._came = not self._came, True
         self._name = _NAMES.get(number, signal.Signals(number).name)
         if first:
-            what = "the run is complete and is being recorded" if self._ending else "ending what is under way"
-            self._tell(f"interrupted: {what}; {_AGAIN.get(number, 'a second signal')} ends it at once")
+            again = f"{_AGAIN.get(number, 'a second signal')} ends it at once"
+            what = "the run is complete and is being recorded" if self._ending else STOPPING
+            self._tell(f"interrupted: {what}; {again}")
         if self._build is not None:
             self._build.executor.stop()
         if not first or (self._build is None and not self._ending):

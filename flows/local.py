@@ -10,6 +10,7 @@ from typing import Unpack
 
 from flows.interrupt import Interrupt
 from flows.run import BuildOptions, Order, Outcome
+from flows.run_log import logged
 from flows.server import answers, private_prefect
 from schemas.config import Configuration
 from tasks.core.report import Progress
@@ -32,20 +33,34 @@ def build_under_prefect(
     waves: for a backfill. With a private server, the checks that need neither
     it nor workers run before both start.
     """
-    order = Order(configuration, progress, waves, options, Interrupt(progress.note))
+    command = "build" if waves is None else "backfill"
+    with logged(command, configuration, progress) as log:
+        outcome = _build(Order(configuration, log.progress, waves, options, Interrupt(log.progress.note)))
+        log.ended(outcome)
+        return outcome
+
+
+def _build(order: Order) -> Outcome:
+    progress = order.progress
     with order.interrupt.installed():
         if url := os.environ.get("PREFECT_API_URL"):
+            progress.doing("asking the Prefect server of PREFECT_API_URL")
             if answers(url):
+                progress.doing("loading Prefect and Dask")
                 os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command prints the content of the logs itself
                 from flows.build import run_in_flow  # Prefect reads its environment as it is imported
 
                 return run_in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
-        with order.open(), private_prefect(configuration.llm, progress.warn) as server:
+        progress.doing("looking at the store and the corpus")
+        with order.open(), private_prefect(order.configuration.llm, progress.warn) as server:
+            progress.doing("loading Prefect and Dask")
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
             from flows.build import run_in_flow  # while the server starts
 
+            progress.doing("waiting for the Prefect server of this run to start")
             server.wait()
+            progress.doing("beginning the flow run")
             with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
                 return run_in_flow(order)

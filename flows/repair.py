@@ -17,6 +17,7 @@ from indexmill.command.versions import version_of
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import is_bucket
 from indexmill.store.reader import StoreReader
+from indexmill.text.counted import counted
 from storage import refs, runs
 from storage.clock import Clock
 from storage.copies import Copy
@@ -122,7 +123,7 @@ def repair(
             progress.advance(_STAGE, _SAID)
 
     damaged = damaged_blobs(store, digests, heard)
-    progress.end(_STAGE, f"{len(digests)} blobs, {len(damaged)} damaged or missing")
+    progress.end(_STAGE, f"{counted(len(digests), 'blob')}, {len(damaged):,} damaged or missing")
     if (damaged or restored) and not dry_run:
         details: dict[str, JsonValue] = {"version": chosen, "from": [str(copy) for copy in copies]}
         with operation(store, "repair", details=details, clock=clock) as run:

@@ -8,6 +8,7 @@ slept, one run makes up for all that were missed.
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ from types import FrameType
 
 from flows.interrupt import handling_signals
 from indexmill.errors import BadInput
+from indexmill.text.durations import TIMESTAMPS, stamp
 from storage.clock import Clock
 
 __all__ = ["next_run", "serve"]
@@ -51,21 +53,26 @@ def serve(
 ) -> None:
     """Run a command whenever the schedule comes due, until SIGTERM or Ctrl-C.
 
-    Both are passed on to a run that is at work, and its end is awaited. `tell` is called with a line about the next
-    run.
+    Both are passed on to a run that is at work, and its end is awaited. `tell` is called with lines about the runs;
+    the time stands before each, and before those that a run prints for people.
     """
+
+    def say(line: str) -> None:
+        tell(f"{stamp(clock)} {line}")
+
     due = next_run(cron, timezone, clock())
-    tell(f"next run at {due:%Y-%m-%d %H:%M %Z}")
+    say(f"next run at {due:%Y-%m-%d %H:%M %Z}")
     stop = _Stop()
     with handling_signals(stop):
         while not stop.came.wait(look):
             if clock() < due.timestamp():
                 due = min(due, next_run(cron, timezone, clock()))  # the clock was set back
                 continue
+            say("the run begins")
             code = stop.run(command)
             due = next_run(cron, timezone, clock())
             then = "the schedule ends" if stop.came.is_set() else f"next run at {due:%Y-%m-%d %H:%M %Z}"
-            tell(f"the run ended with exit code {code}; {then}")
+            say(f"the run ended with exit code {code}; {then}")
 
 
 class _Stop:
@@ -83,7 +90,8 @@ class _Stop:
     def run(self, command: Sequence[str]) -> int:
         """Run a command to its end; returns its exit code."""
         # Ctrl-C reaches every process of a terminal: in its own session, the run gets it only from us.
-        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - ours
+        environment = {**os.environ, TIMESTAMPS: "1"}
+        self._process = subprocess.Popen(command, start_new_session=True, env=environment)  # noqa: S603 - ours
         if self.came.is_set():
             self._process.terminate()
         try:

@@ -9,6 +9,7 @@ import time
 from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
 
+from indexmill.models.headway import Items
 from indexmill.text.printable import one_line
 from tasks.core.report import Progress
 
@@ -29,8 +30,8 @@ class LoggingProgress:
     def advance(self, stage: str, parts: int = 1) -> None:
         self._progress.advance(stage, parts)
 
-    def within(self, stage: str, part: str, share: float) -> None:
-        self._progress.within(stage, part, share)
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
+        self._progress.within(stage, part, share, items)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         began = self._began.pop(stage, time.monotonic())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from flows import local
 from flows.command.build import outcome_lines
-from flows.command.shared import build_options, make_progress, print_result, run_options
-from flows.run import PlanOptions
+from flows.command.shared import begin, build_options, print_result, run_options
 from indexmill.command.options import Options, common
-from schemas.config import Configuration
-from tasks.pipeline.backfill import Waves
+
+if TYPE_CHECKING:
+    from flows.run import PlanOptions
+    from schemas.config import Configuration
 
 __all__ = ["command"]
 
@@ -43,8 +45,10 @@ def command(
     With llm.batch, language models are asked through the endpoint's Batch API, which is cheaper and answers within a
     day; `indexmill batches` lists what is under way there.
     """
-    progress = make_progress()
-    progress.doing("starting")
+    progress = begin("backfill", configuration)
+    from flows import local  # after the first line: this takes seconds
+    from tasks.pipeline.backfill import Waves
+
     waves = Waves(configuration.run.wave_shards, publish_every)
     outcome = local.build_under_prefect(configuration, progress=progress, note=note, waves=waves, **how)
     print_result(options, outcome, outcome_lines(outcome))

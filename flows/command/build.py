@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from flows import local
-from flows.command.shared import FILE, build_options, make_progress, print_result, quality_lines, run_options
-from flows.plan import make_plan, read_plan
-from flows.run import Outcome, PlanOptions
+from flows.command.shared import (
+    FILE,
+    begin,
+    build_options,
+    print_result,
+    quality_lines,
+    run_options,
+)
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
-from schemas.config import Configuration
-from tasks.pipeline.plan.plan import Approved
+
+if TYPE_CHECKING:
+    from flows.run import Outcome, PlanOptions
+    from schemas.config import Configuration
 
 __all__ = ["command", "outcome_lines"]
 
@@ -51,8 +58,11 @@ def command(
     gate, 4 budget reached, 5 another run holds the lease, 6 the disk is full (free some space, and the next build
     continues), 130 interrupted.
     """
-    progress = make_progress()
-    progress.doing("starting")
+    progress = begin("build", configuration)
+    from flows import local  # after the first line: this takes seconds
+    from flows.plan import make_plan, read_plan
+    from tasks.pipeline.plan.plan import Approved
+
     plan = None
     if plan_file is not None:
         plan = read_plan(plan_file)

@@ -20,9 +20,10 @@ from flows.command.shared import (
 )
 from flows.forget import forget
 from indexmill.command.options import Options, common
+from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
 from indexmill.text.counted import counted
-from indexmill.text.printable import one_line
+from indexmill.text.printable import escaped, one_line
 from storage.forget import Forgetting, Search
 from storage.forget import dry_run as rehearse
 
@@ -68,8 +69,9 @@ def command(
         raise BadInput("an id is not UTF-8, as every id of a document is; nothing was done") from None
     store = store_of(options)
     if dry_run:
-        search = Search(store, ids)
-        found = _counted(rehearse(store, search))
+        with Waiting("looking for the documents in every version", only_terminals=True):
+            search = Search(store, ids)
+            found = _counted(rehearse(store, search))
         lines, known = _planned(ids, search, found), frozenset(search.known)
         _print(options, ids, known, found, lines, dry_run=True, build=search.newest_holds)
         return
@@ -78,9 +80,13 @@ def command(
     configuration = configuration_of(options, {"run": run} if run else {})
     why_not = "--no-build is given" if no_build else "no corpus is configured" if configuration.corpus is None else ""
     if not yes:
-        search = Search(store, ids)
-        if not (search.newest_holds and why_not):  # which `forget` refuses
-            _ask(ids, _planned(ids, search, _counted(rehearse(store, search))))
+        planned = None
+        with Waiting("looking for the documents in every version", only_terminals=True):
+            search = Search(store, ids)
+            if not (search.newest_holds and why_not):  # which `forget` refuses
+                planned = _planned(ids, search, _counted(rehearse(store, search)))
+        if planned is not None:
+            _ask(ids, planned)
 
     def build() -> None:
         progress = make_progress()
@@ -163,9 +169,9 @@ def _lines(
         lines.append("the newest version holds what is to be forgotten: a version without it would be built first")
     for document_id in ids:
         if document_id not in known:
-            lines.append(f"{document_id}: found nowhere; it is left out of every later build all the same")
+            lines.append(f"{escaped(document_id)}: found nowhere; it is left out of every later build all the same")
         elif dry_run:
-            lines.append(f"{document_id}: found, and left out of every later build")
+            lines.append(f"{escaped(document_id)}: found, and left out of every later build")
     versions = ", ".join(map(str, found["versions"])) or "none"
     lines.append(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
     for alias, (old, new) in sorted(found["aliases"].items()):

@@ -10,6 +10,7 @@ import click
 from flows.command.shared import print_result, store_of
 from flows.operation import operation
 from indexmill.command.options import Duration, Options, common
+from indexmill.command.waiting import Waiting
 from storage import gc, lease
 from storage.clock import clock_of
 from storage.gc import Collected
@@ -65,12 +66,18 @@ def command(
     store = store_of(options)
     wait = 0.0 if now else lease.STALE
     policy = gc.Policy(last=keep_last, within=keep_within, grace=grace, wait=wait, records=records)
+    looking = "looking for what no version needs"
     if dry_run:
-        done = gc.Collected.of(gc.survey(store, policy, clock=clock_of(store)))
+        with Waiting(looking, only_terminals=True):
+            done = gc.Collected.of(gc.survey(store, policy, clock=clock_of(store)))
     else:
-        with operation(store, "gc", details=dataclasses.asdict(policy)) as run:
+        with (
+            Waiting(looking, only_terminals=True) as waiting,
+            operation(store, "gc", details=dataclasses.asdict(policy)) as run,
+        ):
             clock = run.lease.clock
             found = gc.survey(store, policy, clock=clock)
+            waiting.say("removing, or setting aside, what no version needs")
             done = gc.collect(store, run.lease, found, policy, clock=clock)
             run.done = True
             counts = dataclasses.asdict(done).items()

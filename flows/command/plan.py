@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from flows.command.shared import FILE, build_options, make_progress, print_result
-from flows.plan import make_plan, write_plan
-from flows.run import PlanOptions
+from flows.command.shared import FILE, begin, build_options, print_result
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 from indexmill.text.table import table
-from schemas.config import Configuration
-from tasks.core.estimate import Range
-from tasks.pipeline.plan.plan import Approved, Cost, Plan, money
+
+if TYPE_CHECKING:
+    from flows.run import PlanOptions
+    from schemas.config import Configuration
+    from tasks.core.estimate import Range
+    from tasks.pipeline.plan.plan import Cost, Plan
 
 __all__ = ["command"]
 
@@ -46,8 +48,10 @@ def command(
     before there is a store. Exit codes are those that the build would end with before it makes anything: 2 bad input or
     configuration, 3 refused by a gate, 4 above --max-cost.
     """
-    progress = make_progress()
-    progress.doing("starting")
+    progress = begin("plan", configuration)
+    from flows.plan import make_plan, write_plan  # after the first line: this takes seconds
+    from tasks.pipeline.plan.plan import Approved
+
     plan = make_plan(configuration, progress=progress, **how)
     progress.close()
     if output is not None:
@@ -115,6 +119,8 @@ def _range(number: Range) -> str:
 
 
 def _cost(cost: Cost) -> str:
+    from tasks.pipeline.plan.plan import money
+
     bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
     if cost.expected is None or cost.likely is None or cost.low == cost.high:
         return f"{bounds} {cost.currency}"

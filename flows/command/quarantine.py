@@ -6,6 +6,7 @@ import click
 
 from flows.command.shared import print_result, store_of, table_of
 from indexmill.command.options import Options, common
+from indexmill.text.printable import escaped
 from storage import refusals
 from storage import runs as records
 
@@ -35,7 +36,9 @@ def command(options: Options, run_id: str | None) -> None:
     rows = refused.to_pylist()
     lines = []
     if rows:
-        lines.append(table_of(_ROW, rows))
+        names = ("file", "document_id")
+        shown = [row | {name: escaped(row[name]) for name in names if isinstance(row.get(name), str)} for row in rows]
+        lines.append(table_of(_ROW, shown))
     elif run_id is None:
         lines.append("no run has read a corpus yet")
     elif not prompts:

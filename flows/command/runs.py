@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from flows.command.shared import print_result, quality_lines, store_of, table_of
+from flows.command.shared import print_result, quality_lines, store_of
 from indexmill.command.options import Options, common
-from indexmill.text.printable import printable
+from indexmill.command.waiting import Waiting
+from indexmill.text.counted import byte_size
+from indexmill.text.durations import duration
+from indexmill.text.printable import one_line, printable
 from indexmill.text.table import table
+from indexmill.text.terminal import PLAIN, Style, columns_of, display_width, fitted, style_of
 from storage import runs as records
 from storage.runs import Run
 
-__all__ = ["command"]
+__all__ = ["command", "listing"]
 
 
 @click.command("runs")
@@ -24,11 +29,48 @@ def command(options: Options, run_id: str | None) -> None:
     """List the runs of a store, or show one of them: how it ended, and what each stage made and reused."""
     store = store_of(options)
     if run_id is not None:
-        run = _summary(records.read_run(store, run_id))
+        with Waiting(f"reading the record of run {run_id}", only_terminals=True):
+            run = _summary(records.read_run(store, run_id))
         print_result(options, run, _lines(run))
         return
-    summaries = [_summary(run) for run in records.list_runs(store)]
-    print_result(options, {"runs": summaries}, [table_of(_LISTED, summaries)])
+    with Waiting("reading the records of the runs", only_terminals=True):
+        summaries = [_summary(run) for run in records.list_runs(store)]
+    columns = columns_of(sys.stdout) if sys.stdout.isatty() else None
+    print_result(options, {"runs": summaries}, [listing(summaries, columns, style_of(sys.stdout))])
+
+
+def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, style: Style = PLAIN) -> str:
+    """The runs as a table, a run on a line: what it did, how it ended, how long it took, and the cause of a failure.
+
+    columns: of a terminal. The cause is cut to what is left there; where that is little, it has a line of its own.
+    """
+    refused = any(run["quarantined"] for run in summaries)
+    titles = ["run", "started (UTC)", "command", "state", "version", "duration", *["refused"] * refused]
+    rows = [
+        [
+            run["run"],
+            run["started"][:19].replace("T", " "),
+            run["command"],
+            run["state"],
+            "" if run["version"] is None else str(run["version"]),
+            "" if run["seconds"] is None else duration(run["seconds"]),
+            *[f"{run['quarantined']:,}"] * refused,
+        ]
+        for run in summaries
+    ]
+    causes = [one_line(run["error"] or "") for run in summaries]
+    right = ("version", "duration", "refused")
+    if not any(causes):
+        return table(titles, rows, right=right, style=style)
+    plain = table(titles, rows, right=right).splitlines()
+    if columns is None or columns - max(map(display_width, plain)) - 2 >= _CAUSE:
+        both = [[*row, cause] for row, cause in zip(rows, causes, strict=True)]
+        return table([*titles, "cause"], both, right=right, columns=columns, style=style)
+    header, *lines = table(titles, rows, right=right, style=style).split("\n")
+    told = [header]
+    for line, cause in zip(lines, causes, strict=True):
+        told += [line, *[style.dim(f"    {fitted(cause, columns - 4)}")] * bool(cause)]
+    return "\n".join(told)
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -53,9 +95,8 @@ def _summary(run: Run) -> dict[str, Any]:
     }
 
 
-_LISTED = {
-    name: name for name in ("run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined")
-}
+_CAUSE = 40
+"""The least width of a column of causes."""
 
 _FACTS = (
     "run",
@@ -72,6 +113,9 @@ _FACTS = (
     "error",
 )
 
+_NAMES = {"seconds": "duration", "quarantined": "refused rows"}
+"""What a fact is called, unless by its name."""
+
 _COLUMNS = {
     "parts_made": "made",
     "parts_reused": "reused",
@@ -79,7 +123,7 @@ _COLUMNS = {
     "quarantined": "quarantined",
     "wall_seconds": "wall s",
     "seconds": "work s",
-    "bytes_made": "bytes made",
+    "bytes_made": "size made",
     "vectors_made": "vectors made",
     "vectors_reused": "vectors reused",
     "llm_calls": "calls",
@@ -95,7 +139,8 @@ _UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_ledge
 def _lines(run: dict[str, Any]) -> Iterator[str]:
     for name in _FACTS:
         if run[name] is not None:
-            yield f"{name}: {printable(str(run[name]))}"
+            value = duration(run[name]) if name == "seconds" else str(run[name])
+            yield f"{_NAMES.get(name, name.replace('_', ' '))}: {printable(value)}"
     if run.get("quality"):
         yield from quality_lines(run["quality"])
     stages, totals = run["stages"], run.get("totals", {})
@@ -104,17 +149,22 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
         in_order = sorted(stages.items(), key=lambda stage: stage[1].get("began_seconds", 0))
         rows = [[name, *_numbers(counts, shown)] for name, counts in in_order]
         rows.append(["total", *_numbers(totals, shown)])
-        yield table(["stage", *(_COLUMNS[name] for name in shown)], rows)
+        titles = [_COLUMNS[name] for name in shown]
+        yield table(["stage", *titles], rows, right=titles, style=style_of(sys.stdout))
     if run["plan"]:
         rows = [[name, _planned(figure["planned"]), figure["actual"]] for name, figure in run["plan"].items()]
-        yield table(["plan and outcome", "planned", "actual"], rows)
+        yield table(["plan and outcome", "planned", "actual"], rows, right=("planned", "actual"))
 
 
-def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[float]:
-    """Some counts, seconds to the hundredth and money to the hundredth of a cent."""
+def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[str]:
+    """Some counts: sizes with their units, seconds to the hundredth and money to the hundredth of a cent."""
     numbers = [counts.get(name, 0) for name in shown]
     return [
-        round(number, 4 if name == "cost" else 2) if isinstance(number, float) else number
+        byte_size(number)
+        if name == "bytes_made"
+        else f"{number:,.{4 if name == 'cost' else 2}f}"
+        if isinstance(number, float)
+        else f"{number:,}"
         for name, number in zip(shown, numbers, strict=True)
     ]
 

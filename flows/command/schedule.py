@@ -27,7 +27,8 @@ def command(options: Options, cron: str, timezone: str, dask: str | None, insecu
     because the machine slept are made up for by one run.
 
     SIGTERM and Ctrl-C stop a run at work cleanly, and the next one continues from there. `indexmill runs` and
-    `indexmill status` say how the runs went; with --json each run prints its object on a line.
+    `indexmill status` say how the runs went; with --json each run prints its object on a line. Every other line begins
+    with the time, in UTC.
     """
     path = options.configuration_path()
     if path is None:

@@ -13,19 +13,19 @@ import click
 
 from flows.progress import Lines, TerminalBars
 from indexmill.command.options import Options
-from indexmill.command.versions import version_of
-from indexmill.store.reader import StoreReader
+from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
+from indexmill.text.durations import stamp, stamps_wanted
 from indexmill.text.table import table
-from schemas.config import Configuration, load_configuration
-from storage.protocol import Store
-from storage.stores import open_store
 
 if TYPE_CHECKING:
     from flows.run import PlanOptions
+    from schemas.config import Configuration
+    from storage.protocol import Store
 
 __all__ = [
     "FILE",
+    "begin",
     "build_options",
     "cluster_options",
     "cluster_overrides",
@@ -42,6 +42,12 @@ __all__ = [
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 """The type of a parameter that names a file."""
+
+_PROGRESS = "indexmill.progress"
+"""The key of a command's progress in its context."""
+
+_PATHS = 3
+"""The paths of a corpus that a command names as it begins."""
 
 _Command = Callable[..., Any]
 
@@ -159,6 +165,8 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 def configuration_of(options: Options, overrides: Mapping[str, Any] | None = None) -> Configuration:
     """The configuration file with the command line laid over it. overrides: settings, nested like the file."""
+    from schemas.config import load_configuration
+
     overrides = dict(overrides or {})
     if options.corpus:
         overrides["corpus"] = {"paths": list(options.corpus)}
@@ -169,12 +177,28 @@ def configuration_of(options: Options, overrides: Mapping[str, Any] | None = Non
 
 def store_of(options: Options) -> Store:
     """The store that the options or the configuration file name; raises SnapshotNotFound where it is not there."""
+    from storage.stores import open_store
+
     return open_store(options.store_path())
 
 
 def version_number(store: Store, word: str) -> int:
     """The version that a word means at this moment: a number, an alias or `newest`; raises SnapshotNotFound."""
+    from indexmill.command.versions import version_of
+    from indexmill.store.reader import StoreReader
+
     return version_of(StoreReader(store.url), word)
+
+
+def begin(command: str, configuration: Configuration) -> Lines:
+    """The progress of a command, which has said what it works on: call it before anything that takes a second."""
+    progress = make_progress()
+    paths = () if configuration.corpus is None else configuration.corpus.paths
+    more = f" and {len(paths) - _PATHS:,} more" if len(paths) > _PATHS else ""
+    corpus = f", corpus {', '.join(map(str, paths[:_PATHS]))}{more}" if paths else ""
+    progress.note(redacted(f"indexmill {command}: store {configuration.store}{corpus}"))
+    progress.doing("loading the pipeline")
+    return progress
 
 
 def make_progress() -> Lines:
@@ -182,16 +206,21 @@ def make_progress() -> Lines:
     progress = TerminalBars() if sys.stderr.isatty() else Lines()
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(progress.close)
+        context.meta[_PROGRESS] = progress
     return progress
 
 
 def print_result(options: Options, result: Any, lines: Iterable[str]) -> None:
     """Print how a command ended: with --json `result`, a mapping or a dataclass, as one object; else `lines`."""
+    context = click.get_current_context(silent=True)
+    if context is not None and (progress := context.meta.get(_PROGRESS)) is not None:
+        progress.close()
     if options.json:
         options.print_json(result if isinstance(result, Mapping) else dataclasses.asdict(result))
         return
+    before = f"{stamp()} " if stamps_wanted() else ""
     for line in lines:
-        click.echo(line)
+        click.echo("\n".join(before + each for each in line.split("\n")))
 
 
 def table_of(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:

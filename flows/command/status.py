@@ -10,6 +10,8 @@ import click
 from flows.command.shared import print_result, store_of
 from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
+from indexmill.command.waiting import Waiting
+from indexmill.text.counted import counted
 from indexmill.text.printable import printable
 
 __all__ = ["command"]
@@ -32,7 +34,8 @@ def command(options: Options, max_age: float | None) -> None:
     Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; whatever the age, 3 the last build
     was refused, 7 its candidate waits for `indexmill publish`, 8 on hold, 9 rolled back with no build since.
     """
-    status = read_status(store_of(options), time.time(), max_age)
+    with Waiting("reading the records of the runs", only_terminals=True):
+        status = read_status(store_of(options), time.time(), max_age)
     print_result(options, status, _lines(status))
     for problem in status.problems:
         click.echo(printable(problem), err=True)
@@ -49,7 +52,7 @@ def _lines(status: Status) -> Iterator[str]:
         claim = "up to date: with" if status.fresh else "not up to date: holds"
         yield f"{claim} the corpus of {duration_text(status.age_seconds)} ago, by run {success.run} ({success.state})"
     for stage, count in status.stand_ins.items():
-        yield f"no language model wrote {count['stand_ins']:,} of {count['texts']:,} texts of {stage}"
+        yield f"no language model wrote {count['stand_ins']:,} of {counted(count['texts'], 'text')} of {stage}"
     if last is not None:
         code = "" if last.exit_code is None else f", exit code {last.exit_code}"
         yield f"last run: {last.run} ({last.command}): {last.state}{code}"

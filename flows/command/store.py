@@ -8,6 +8,7 @@ from flows.command.shared import make_progress, print_result
 from indexmill.command.options import Options, common, shared_options
 from indexmill.errors import BadInput
 from indexmill.store.bucket import Bucket, is_bucket
+from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 from storage.probe import PROMISES, probe
 
@@ -44,7 +45,7 @@ def check(options: Options, url: str | None) -> None:
         found.append(tried)
         progress.advance("store check")
     problems = [tried for tried in found if tried.problem]
-    progress.end("store check", f"{len(found) - len(problems)} of {len(found)} promises kept")
+    progress.end("store check", f"{len(found) - len(problems)} of {counted(len(found), 'promise')} kept")
     lines = [one_line(f"{'broken' if tried.problem else 'kept':6}  {tried}") for tried in found]
     print_result(
         options, {"store": bucket.url, "ok": not problems, "promises": [tried.to_json() for tried in found]}, lines

@@ -194,7 +194,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _tell(message: str, debug: bool) -> None:
     """Print an error, after its traceback where `--debug` asks for it; without the secrets that either may hold."""
     from indexmill.models.secrets import redacted
+    from indexmill.text.durations import stamp, stamps_wanted
+    from indexmill.text.terminal import style_of
 
+    style, before = style_of(sys.stderr), f"{stamp()} " if stamps_wanted() else ""
     for text in (traceback.format_exc() if debug else "", message):
         if text:
-            click.echo(printable(redacted(text.rstrip("\n"))), err=True)
+            told = printable(redacted(text.rstrip("\n")))
+            told = style.error("error:") + told.removeprefix("error:") if told.startswith("error:") else told
+            click.echo(before + told, err=True, color=style.colours)

@@ -8,9 +8,10 @@ import click
 
 from indexmill.command.model import answering_options, answering_settings, asking, model_of, prompts_of
 from indexmill.command.options import Options, common, parameters_by_method
-from indexmill.command.query import cited, few, titled, wrapped
+from indexmill.command.query import cited, few, shown_ids, titled, wrapped
 from indexmill.command.retrieval import principals_of, reranking_of, retrieving, say_what_is_hidden
-from indexmill.command.waiting import Waiting, WatchedLlm
+from indexmill.command.waiting import Waiting
+from indexmill.command.watched_llm import WatchedLlm
 from indexmill.errors import BadInput
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line, printable
@@ -93,7 +94,7 @@ def command(
     if explain and found.reasoning:
         click.echo("\n".join(wrapped(found.reasoning, "    ")))
     for rank, hit in enumerate(found.hits, start=1):
-        click.echo(one_line(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
+        click.echo(one_line(f"{rank:>2}. {titled(hit)}  [{', '.join(few(shown_ids(hit)))}]"))
         click.echo("".join(f"{line}\n" for line in cited(hit)), nl=False)
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))

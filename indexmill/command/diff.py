@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from indexmill.command.options import Options, common
+from indexmill.command.waiting import Waiting
 from indexmill.retrieve.registry import METHODS
-from indexmill.text.printable import one_line
+from indexmill.text.printable import escaped, one_line
 from indexmill.text.table import table
 
 __all__ = ["command"]
@@ -41,8 +42,9 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     from indexmill.store.reader import StoreReader
 
     store = StoreReader(options.store_path())
-    older, newer = (None if word is None else version_of(store, word) for word in (a, b))
-    found = diff(store.url, older, newer, names=limit).to_json(limit)
+    with Waiting("comparing the versions", only_terminals=True):
+        older, newer = (None if word is None else version_of(store, word) for word in (a, b))
+        found = diff(store.url, older, newer, names=limit).to_json(limit)
     if options.json:
         options.print_json(found)
     else:
@@ -59,14 +61,14 @@ def _lines(found: dict[str, Any]) -> list[str]:
     documents = found["documents"]
     lines.append("documents  " + ", ".join(f"{number:,} {kind}" for kind, number in documents.items()))
     for kind, ids in found["document_ids"].items():
-        shown = [f"{one['from']} -> {one['to']}" if kind == "moved" else one for one in ids]
+        shown = [f"{escaped(one['from'])} -> {escaped(one['to'])}" if kind == "moved" else escaped(one) for one in ids]
         lines += _listed(kind, shown, documents[kind])
     tables = (name for family in METHODS.values() for name in family.tables)
     perhaps = (name for name in tables if any(found[name].values()))
     for what in ("passages", "entities", *perhaps):
         lines.append(f"{what:<9}  " + ", ".join(f"{number:,} {kind}" for kind, number in found[what].items()))
     for kind, names in found["entity_names"].items():
-        lines += _listed(kind, names, found["entities"][kind])
+        lines += _listed(kind, list(map(escaped, names)), found["entities"][kind])
     sizes = found["bytes"]
     lines.append(f"size       {byte_size(sizes['a'])} -> {byte_size(sizes['b'])}, {byte_size(sizes['new'])} of it new")
     spent = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in found["cost"].items())

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from indexmill.command.model import answering_options, asking
 from indexmill.command.options import Options, common, numbers, parameters_by_method
 from indexmill.command.retrieval import principals_of, reranking_of, retrieving
+from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
 from indexmill.retrieve.family import load
@@ -168,8 +169,9 @@ def command(
     with options.open_snapshot(processes or 1) as snapshot:
         given = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
         how = {**by._asdict(), "where": options.where or None, "principals": principals_of(options, UNRESTRICTED)}
-        found = evaluate(snapshot, asked, methods, numbers(ks), parameters=given, **how)
-        titles = {} if misses is None else titles_of(snapshot)
+        with Waiting(f"measuring {counted(len(asked), 'question')}", only_terminals=True):
+            found = evaluate(snapshot, asked, methods, numbers(ks), parameters=given, **how)
+            titles = {} if misses is None else titles_of(snapshot)
     if output is not None:
         write_results(output, (one for result in found.methods.values() for one in result.each))
     depths = sorted({k for result in found.methods.values() for k in result.recall})
@@ -201,8 +203,8 @@ def command(
     for name, one in missed.items():
         click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
     if found.unknown_gold_ids:
-        of = counted(found.gold_ids, "gold document")
-        click.echo(f"{found.unknown_gold_ids} of {of} are not in the snapshot", err=True)
+        of, verb = counted(found.gold_ids, "gold document"), "is" if found.unknown_gold_ids == 1 else "are"
+        click.echo(f"{found.unknown_gold_ids:,} of {of} {verb} not in the snapshot", err=True)
 
 
 _SNAPSHOT = {"version", "alias", "run", "manifest"}
@@ -258,7 +260,9 @@ def _fit(options: Options, questions: Path, ks: str) -> None:
     from indexmill.evaluate.recall import read_questions
 
     with options.open_snapshot() as snapshot:
-        found = fit(snapshot, read_questions(questions), numbers(ks))
+        asked = read_questions(questions)
+        with Waiting(f"fitting weights to {counted(len(asked), 'question')}", only_terminals=True):
+            found = fit(snapshot, asked, numbers(ks))
     recorded = None
     if found.better:
         recorded = record_weights(options.configuration_path(), found.weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from indexmill.answer.base import Bill
 from indexmill.command.model import answering_settings, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
 from indexmill.command.retrieval import Reranking, principals_of
+from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate.abstract_questions import abstract_questions
 from indexmill.evaluate.answers import AnswerEvaluation, Asking, bill, evaluate_answers
@@ -106,24 +108,31 @@ def evaluate_answers_of(
         if dry_run:
             return
 
-        def progress(name: str, done: int) -> None:
-            if not options.json and done < len(questions):
-                click.echo(f"{name}: {done:,} of {len(questions):,} questions are answered", err=True)
+        of = counted(len(questions), "question is", "questions are")
+        with Waiting(f"answering {counted(len(questions), 'question')}", only_terminals=True) as waiting:
 
-        found = evaluate_answers(snapshot, questions, methods, asking, progress)
+            def progress(name: str, done: int) -> None:
+                said = f"{name}: {done:,} of {of} answered"
+                if sys.stderr.isatty():
+                    waiting.say(said)
+                elif not options.json and done < len(questions):
+                    click.echo(said, err=True)
+
+            found = evaluate_answers(snapshot, questions, methods, asking, progress)
         _raise_where_nothing_came(found)
         judgement = None
         if judging is not None:
             first, second = ((name, result.answers) for name, result in found.methods.items())
-            judgement = judge(
-                found.questions,
-                first,
-                second,
-                judging,
-                concurrency=asking.concurrency,
-                max_output_tokens=asking.max_output_tokens,
-                prompts=asking.prompts,
-            )
+            with Waiting(f"judging the answers to {counted(len(questions), 'question')}", only_terminals=True):
+                judgement = judge(
+                    found.questions,
+                    first,
+                    second,
+                    judging,
+                    concurrency=asking.concurrency,
+                    max_output_tokens=asking.max_output_tokens,
+                    prompts=asking.prompts,
+                )
     if options.json:
         saved = {} if cache is None else {"kept": {"file": str(cache.path), **cache.savings._asdict()}}
         options.print_json({**_as_json(found, judgement, judging, prices), **saved})
@@ -146,7 +155,8 @@ def make_questions_of(options: Options, description: str, file: Path, max_questi
     llm = _model(options)
     prices = {_name(llm): _price(options, _name(llm))}
     limit = {} if options.max_output_tokens is None else {"max_output_tokens": options.max_output_tokens}
-    found = abstract_questions(description, llm, prompts=prompts_of(options), **limit)
+    with Waiting(f"waiting for questions by {_name(llm)}", only_terminals=True):
+        found = abstract_questions(description, llm, prompts=prompts_of(options), **limit)
     kept = found.questions[:max_questions]
     if not kept:
         raise LlmUnusable("the model wrote no question")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.results import QuestionResult
 from indexmill.text.counted import counted
-from indexmill.text.printable import one_line
+from indexmill.text.printable import escaped, one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -74,5 +74,5 @@ def shown_misses(method: str, misses: Mapping[str, Any], questions: int, depth: 
 
 
 def _named(document: Mapping[str, Any]) -> str:
-    title = document["title"]
-    return f"{title} [{document['document_id']}]" if title else str(document["document_id"])
+    title, name = document["title"], escaped(str(document["document_id"]))
+    return f"{title} [{name}]" if title else name

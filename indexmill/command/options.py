@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.store.blob_cache import CACHE_VARIABLE
@@ -148,13 +149,17 @@ class Options:
         if self.run is not None:
             if (self.version, self.alias, self.manifest) != (None, None, None):
                 raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
-            return open_candidate(self.store_path(), self.run, processes)
+            store = self.store_path()
+            with Waiting(f"opening the candidate of run {self.run} in {store}", only_terminals=True):
+                return open_candidate(store, self.run, processes)
         if self.version is not None and self.alias is not None:
             raise BadInput(
                 f"the version {self.version} and --alias {self.alias} are given; expected one of them at most"
             )
         number, alias = selection(self.version)
-        return open_snapshot(self.store_path(), number, alias or self.alias, processes, self.manifest, trust=self.trust)
+        store = self.store_path()
+        with Waiting(f"opening the snapshot in {store}", only_terminals=True):
+            return open_snapshot(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
 
     def snapshot_name(self, version: int | None) -> str:
         """What a command calls the snapshot that it read: its version where it has one."""

@@ -10,13 +10,14 @@ import click
 
 from indexmill.command.options import SHARED_GROUPS, GroupedCommand, Options, common, parameters_by_method, together
 from indexmill.command.retrieval import principals_of, reranking_of, retrieving, say_what_is_hidden
+from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.retrieve.family import Option
 from indexmill.retrieve.registry import METHODS
-from indexmill.text.printable import one_line, printable
+from indexmill.text.printable import escaped, one_line, printable
 
-__all__ = ["cited", "command", "few", "titled", "wrapped"]
+__all__ = ["cited", "command", "few", "shown_ids", "titled", "wrapped"]
 
 WIDTH = 100
 
@@ -91,7 +92,8 @@ def command(
         parameters |= others
         where, principals = options.where or None, principals_of(options)
         given_all = {**by._asdict(), "where": where, "parameters": parameters, "principals": principals}
-        hits = snapshot.retrieve(question, method=method, k=k, **given_all)
+        with Waiting(f"retrieving by {method}", only_terminals=True):
+            hits = snapshot.retrieve(question, method=method, k=k, **given_all)
         say_what_is_hidden(snapshot, principals)
         if options.json:
             options.print_json(
@@ -127,6 +129,11 @@ def titled(hit: Hit) -> str:
     return f"{hit.title}{section} ({hit.kind})" if hit.title else f"({hit.kind}){section}"
 
 
+def shown_ids(hit: Hit) -> list[str]:
+    """The ids of a hit's documents, each on one line whatever it holds."""
+    return [escaped(document_id) for document_id in hit.document_ids]
+
+
 def cited(hit: Hit) -> list[str]:
     """The line that says where a hit's document comes from; none if the corpus does not say."""
     place = hit.url or hit.source
@@ -134,7 +141,7 @@ def cited(hit: Hit) -> list[str]:
 
 
 def _shown(rank: int, hit: Hit, explain: bool) -> str:
-    heading = f"{rank:>2}. {hit.score:.4f}  {titled(hit)}  [{', '.join(few(hit.document_ids))}]"
+    heading = f"{rank:>2}. {hit.score:.4f}  {titled(hit)}  [{', '.join(few(shown_ids(hit)))}]"
     lines = [one_line(heading), *cited(hit), *wrapped(hit.text, "    ")]
     if explain:
         for name, reasons in (hit.explanation or {}).items():

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from indexmill.command.options import Options, candidate, common, kept_argument, kept_option, together
 from indexmill.command.same_as import listing, pairs
+from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, NotFound
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import byte_size, counted
+from indexmill.text.page import SHORT, facts, number, words_of
 from indexmill.text.printable import one_line
 from indexmill.text.table import table
+from indexmill.text.terminal import Style, style_of
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -27,7 +31,7 @@ _VIEWS = {one.view.option.removeprefix("--").replace("-", "_"): one.view for one
 
 _HELP = f"""Show a snapshot, the newest by default: its families with counts and parameters, its artifacts.
 
-VERSION is a number, an alias or `newest`.
+VERSION is a number, an alias or `newest`. Counts of nothing and the rest of the digests are in --json alone.
 
 {" ".join(one.statistics.show_help for one in _FAMILIES if one.statistics is not None).strip()}
 
@@ -86,11 +90,12 @@ def command(
         if sbom:
             options.print_json(_software(snapshot))
             return
-        shown = summary(snapshot)
+        with Waiting("reading the snapshot", only_terminals=True):
+            shown = summary(snapshot)
     if options.json:
         options.print_json(shown)
         return
-    click.echo(_text(shown, unnumbered))
+    click.echo(_text(shown, unnumbered, style_of(sys.stdout)))
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
@@ -131,24 +136,46 @@ def _statistics() -> dict[str, tuple[str, Any]]:
     }
 
 
-def _text(shown: dict[str, Any], unnumbered: str) -> str:
-    statistics = _statistics()
-    version = unnumbered if shown["version"] is None else f"version {shown['version']}"
-    lines = [f"{version}  manifest {shown['manifest'][:12]}"]
-    published = shown["published"]
+def _text(shown: dict[str, Any], unnumbered: str, style: Style) -> str:
+    """The snapshot as a page: a paragraph each for its origin, corpus, models and families, and its artifacts."""
+    paragraphs = [
+        _origin(shown, unnumbered, style),
+        [style.bold("corpus"), *facts(_counts({**_corpus(shown), **shown["corpus"]["counts"]}))],
+        *_models(shown["models"], style),
+        *_families(shown, style),
+        _artifacts(shown["artifacts"], style),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in paragraphs)
+
+
+def _origin(shown: dict[str, Any], unnumbered: str, style: Style) -> list[str]:
+    title = unnumbered if shown["version"] is None else f"version {shown['version']}"
+    told, published = [("manifest", shown["manifest"][:SHORT])], shown["published"]
     if published is not None:
-        lines.append(f"published {published['created']} by run {published['run_id']}")
-        if published["note"]:
-            lines.append(one_line(published["note"]))
-    corpus = shown["corpus"]
-    counts = {"documents": corpus["documents"], "passages": corpus["passages"], **corpus["counts"]}
-    lines.append("corpus    " + _counted(counts))
-    lines.append("methods   " + ", ".join(shown["methods"]))
+        told.append(("published", f"{published['created'][:19].replace('T', ' ')} UTC by run {published['run_id']}"))
+        told += [("note", published["note"])] if published["note"] else []
+    told.append(("methods", ", ".join(shown["methods"])))
     if access := shown["configuration"].get("corpus", {}).get("access"):
         others = "nobody" if access["required"] else "everyone"
-        lines.append(one_line(f"rights    by the field {access['field']}; a document without it is for {others}"))
-    for name, model in sorted(shown["models"].items()):
-        lines.append(f"{name:<9} {_value(model)}")
+        told.append(("rights", f"by the field {access['field']}; a document without it is for {others}"))
+    return [style.bold(title), *facts(told)]
+
+
+def _corpus(shown: dict[str, Any]) -> dict[str, int]:
+    return {name: shown["corpus"][name] for name in ("documents", "passages")}
+
+
+def _models(models: dict[str, Any], style: Style) -> Iterator[list[str]]:
+    for name, model in sorted(models.items()):
+        told = model if isinstance(model, dict) else {name: model}
+        yield [
+            style.bold(one_line(name)),
+            *facts([(key.replace("_", " "), words_of(value)) for key, value in sorted(told.items())]),
+        ]
+
+
+def _families(shown: dict[str, Any], style: Style) -> Iterator[list[str]]:
+    statistics = _statistics()
     for name, family in sorted(shown["families"].items()):
         length = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
         counts, listed = family["counts"], ""
@@ -156,35 +183,38 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
             key, module = statistics[name]
             if own := shown.get(key):
                 counts, listed = module.other_counts(counts, own), module.listing(own)
-        told = [_counted(counts), byte_size(length) if length else ""]
-        lines += ["", "  ".join([name, *(part for part in told if part)])]
+        heading = style.bold(name) + (f"  {byte_size(length)}" if length else "")
         if family["history_dependent"]:
-            lines.append("  depends on the snapshot before it")
-        lines += [f"  {line}" for line in listed.splitlines()]
-        lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
+            heading += "  depends on the snapshot before it"
+        parameters = [
+            (parameter.replace("_", " "), words_of(value)) for parameter, value in sorted(family["parameters"].items())
+        ]
+        yield [
+            heading,
+            *facts(_counts({count: total for count, total in counts.items() if total})),
+            *(f"  {line}" for line in listed.splitlines()),
+            *(["  with", *facts(parameters, indent=4)] if parameters else []),
+        ]
+
+
+def _artifacts(artifacts: list[dict[str, Any]], style: Style) -> list[str]:
     rows = [
         [
             one["name"],
             one["kind"],
-            "-" if one["rows"] is None else f"{one['rows']:,}",
+            "" if one["rows"] is None else f"{one['rows']:,}",
             byte_size(one["bytes"]),
-            one["digest"][:12],
+            one["digest"][:SHORT],
         ]
-        for one in shown["artifacts"]
+        for one in artifacts
     ]
-    total = sum(one["bytes"] for one in shown["artifacts"])
-    lines += [
-        "",
-        table(["artifact", "kind", "rows", "size", "digest"], rows),
+    total = sum(one["bytes"] for one in artifacts)
+    return [
+        table(["artifact", "kind", "rows", "size", "digest"], rows, right=("rows", "size"), style=style),
         "",
         f"{counted(len(rows), 'artifact')}, {byte_size(total)}",
     ]
-    return "\n".join(lines)
 
 
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
-
-
-def _value(value: Any) -> str:
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+def _counts(counts: dict[str, int]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), number(count)) for name, count in counts.items()]

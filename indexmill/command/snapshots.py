@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from indexmill.command.options import Options, common
+from indexmill.command.waiting import Waiting
+from indexmill.text.page import SHORT
 from indexmill.text.printable import printable
 from indexmill.text.table import table
+from indexmill.text.terminal import style_of
 
 if TYPE_CHECKING:
     from indexmill.store.manifest import Removal
@@ -23,10 +27,11 @@ def command(options: Options) -> None:
     """List the versions of the index, the newest first, with their aliases, and the hold on builds, if there is one."""
     from indexmill.store.reader import StoreReader
 
-    store = StoreReader(options.store_path())
-    found = listed(store)
-    aliases = store.aliases()
-    hold = store.hold()
+    with Waiting("listing the versions", only_terminals=True):
+        store = StoreReader(options.store_path())
+        found = listed(store)
+        aliases = store.aliases()
+        hold = store.hold()
     if options.json:
         options.print_json(
             {
@@ -45,13 +50,15 @@ def command(options: Options) -> None:
             (one["created"] or "-")[:19].replace("T", " "),
             "-" if one["documents"] is None else f"{one['documents']:,}",
             "-" if one["passages"] is None else f"{one['passages']:,}",
-            (one["manifest"] or "-")[:12],
+            ", ".join(one["aliases"]),
+            (one["manifest"] or "-")[:SHORT],
             one["run"] or "-",
-            " ".join([*(f"<{name}>" for name in one["aliases"]), _remark(one)]).strip(),
+            _remark(one),
         ]
         for one in found
     ]
-    click.echo(table(["version", "created (UTC)", "documents", "passages", "manifest", "run", "note"], rows))
+    header = ["version", "created (UTC)", "documents", "passages", "aliases", "manifest", "run", "note"]
+    click.echo(table(header, rows, right=("documents", "passages"), style=style_of(sys.stdout)))
     if hold is not None:
         click.echo(printable(f"{hold}; `indexmill resume` lets builds go on"))
 

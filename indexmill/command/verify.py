@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from indexmill.command.options import Options, common, trust_option
+from indexmill.command.waiting import Waiting
 from indexmill.store.bucket import place_of
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
@@ -30,7 +31,8 @@ def command(options: Options, version: str | None) -> None:
     otherwise; what the signatures say of its origin is printed. Exits with 1 if something is damaged or missing, and
     names it.
     """
-    report, statements = _checked(place_of(options.store_path()), version, options.trust)
+    with Waiting(f"reading every byte of {version or 'the newest version'}", only_terminals=True):
+        report, statements = _checked(place_of(options.store_path()), version, options.trust)
     if options.json:
         said = [
             {"signers": names, "version": one.version, "signed": one.signed, "provenance": dict(one.provenance)}

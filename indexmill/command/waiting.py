@@ -2,56 +2,98 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import click
 
-from indexmill.models.llm import Completion, LlmWrapper, Request
-from indexmill.models.llm_errors import LlmError
-from indexmill.models.openai_llm import OpenAiLlm
+from indexmill.models.headway import Items, listening
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
-from indexmill.text.printable import printable
+from indexmill.text.durations import duration
+from indexmill.text.printable import one_line
+from indexmill.text.terminal import columns_of, fitted, glyphs_of, style_of
 
-__all__ = ["Waiting", "WatchedLlm"]
+__all__ = ["Waiting"]
 
 MOMENT = 1.0
 """Seconds in which nothing is said."""
 
+BEAT = 0.25
+"""Seconds between two pictures of what turns on a terminal."""
+
 
 class Waiting:
-    """Says what is going on: on a terminal in one line that goes away again, elsewhere in a line for each change."""
+    """Says what is going on: on a terminal in one line that goes away again, elsewhere in a line for each change.
 
-    def __init__(self, what: str) -> None:
+    Inside the block of another, it changes what that one says. Print nothing during the block.
+    only_terminals: say nothing elsewhere.
+    """
+
+    _innermost: ClassVar[ContextVar[Waiting | None]] = ContextVar("waiting", default=None)
+
+    def __init__(self, what: str, *, only_terminals: bool = False) -> None:
         self._what = what
+        self._reached = ""
         self._shown = ""
         self._began = time.monotonic()
         self._changed = threading.Condition()
         self._over = False
         self._terminal = sys.stderr.isatty()
+        self._style, self._glyphs = style_of(sys.stderr), glyphs_of(sys.stderr)
         self._thread = threading.Thread(target=self._watch, name="waiting", daemon=True)
+        self._only_terminals = only_terminals
+        self._outer: Waiting | None = None
+        self._exit = contextlib.ExitStack()
 
     def say(self, what: str) -> None:
         """What is going on from now on."""
+        if self._outer is not None:
+            self._outer.say(what)
+            return
         with self._changed:
-            self._what = what
+            self._what, self._reached = what, ""
             self._changed.notify()
 
+    def heard(self, done: int, total: int, items: Items | None) -> None:
+        """How far the work is, as it reports itself."""
+        if self._outer is not None:
+            self._outer.heard(done, total, items)
+        elif items is not None:
+            with self._changed:  # shown with the next beat
+                self._reached = f", {items.done:,} of {counted(items.total, items.unit)}"
+
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._outer = Waiting._innermost.get()
+        self._exit.callback(Waiting._innermost.reset, Waiting._innermost.set(self))
+        self._exit.enter_context(listening(self.heard))
+        if self._outer is None:
+            if self._terminal or not self._only_terminals:
+                self._thread.start()
+        else:
+            self._exit.callback(self._outer.say, self._outer.what)
+            self._outer.say(self._what)
         return self
+
+    @property
+    def what(self) -> str:
+        """What is going on."""
+        return self._what if self._outer is None else self._outer.what
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._exit.close()
         with self._changed:
             self._over = True
             self._changed.notify()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         if self._terminal and self._shown:
             click.echo("\r\x1b[K", nl=False, err=True)
 
@@ -60,31 +102,17 @@ class Waiting:
             self._changed.wait_for(lambda: self._over, MOMENT)
             while not self._over:
                 self._show()
-                self._changed.wait(MOMENT if self._terminal else None)
+                self._changed.wait(BEAT if self._terminal else None)
 
     def _show(self) -> None:
-        text = printable(redacted(self._what))
+        text = one_line(redacted(self._what))
         if self._terminal:
-            self._shown = f"{text}, {counted(round(time.monotonic() - self._began), 'second')}"
-            click.echo(f"\r\x1b[K{self._shown}", nl=False, err=True)
+            since = time.monotonic() - self._began
+            seconds = f"{int(since)} s" if since < 60 else duration(since)
+            turning = self._glyphs.spinner(int(since / BEAT))
+            told = fitted(f"{turning} {text}{self._reached}, {seconds}", columns_of(sys.stderr) - 1)
+            self._shown = told
+            click.echo(f"\r\x1b[K{self._style.dim(told)}", nl=False, err=True, color=True)
         elif text != self._shown:
             self._shown = text
             click.echo(text, err=True)
-
-
-class WatchedLlm(LlmWrapper[OpenAiLlm]):
-    """A model that says when it is asked, and when an answer is waited for again; see ``LLM``."""
-
-    def __init__(self, llm: OpenAiLlm, waiting: Waiting) -> None:
-        super().__init__(llm)
-        self._waiting = waiting
-
-    async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """See ``LLM``."""
-        self._waiting.say(f"asking {self._llm.model} at {self._llm.where}")
-        try:
-            return await self._llm.complete(request, correction)
-        except LlmError as error:
-            if error.retry:
-                self._waiting.say(f"waiting to ask {self._llm.model} again: {error}")
-            raise

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.models.headway import Items, headway
 from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, recall
 from indexmill.retrieve.rights import UNRESTRICTED, Principals
 
@@ -246,7 +247,7 @@ def evaluate(
                 encoding=encoded_in if uses[name] else 0.0,
                 warm=1 if rerank is not None else WARM,  # a reranker may have to be paid
             )
-            for name in names
+            for name in _one_by_one(names)
         },
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
@@ -257,6 +258,13 @@ def evaluate(
             if (told := load(one.statistics.module).statistics(snapshot))
         },
     )
+
+
+def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
+    """The methods, and a report of how many are done as each begins."""
+    for number, name in enumerate(methods):
+        headway(number, len(methods), Items(number, len(methods), "method"))
+        yield name
 
 
 def found_documents(

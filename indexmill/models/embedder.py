@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexmill.extras import not_installed
-from indexmill.models.headway import headway
+from indexmill.models.headway import Items, headway
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,10 +164,12 @@ class Embedder(ABC):
             batches += [rows[at : at + size] for at in range(0, len(rows), size)]
         every = self._all_hidden(np.stack([tokens[row].ids for row in batch]) for batch in batches)
         done, total = 0, sum(length * len(rows) for length, rows in by_length.items())
+        encoded = 0
         for batch, hidden in zip(batches, every, strict=True):
             yield batch, hidden, [tokens[row] for row in batch]
             done += sum(len(tokens[row].ids) for row in batch)
-            headway(done, total)
+            encoded += len(batch)
+            headway(done, total, Items(encoded, len(tokens), "text"))
 
 
 class Tokeniser:

@@ -1,7 +1,7 @@
 """Progress reports of long work to a listener; no output depends on them.
 
-A report has the done and the total count of the work's units: tokens encoded, prompts answered. Without a listener, a
-report costs the look-up of a context variable.
+A report has the done and the total amount of the work, in tokens encoded or prompts answered, and perhaps counts of
+what people think of: texts, prompts. Without a listener, a report costs the look-up of a context variable.
 """
 
 from __future__ import annotations
@@ -9,20 +9,32 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from typing import NamedTuple
 
-__all__ = ["Listener", "headway", "listening"]
+__all__ = ["Items", "Listener", "headway", "listening"]
 
-Listener = Callable[[int, int], None]
-"""A function called with the done and the total count."""
+
+class Items(NamedTuple):
+    """Counted things: so many of them are done, of so many. unit: in the singular, such as `text`."""
+
+    done: int
+    total: int
+    unit: str
+
+
+Listener = Callable[[int, int, Items | None], None]
+"""A function called with the done and the total amount, and the items, if they are counted.
+
+The first call, with nothing done, says that the work has begun."""
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("headway", default=None)
 
 
-def headway(done: int, total: int) -> None:
+def headway(done: int, total: int, items: Items | None = None) -> None:
     """Report the progress of the current work."""
     listener = _LISTENER.get()
     if listener is not None:
-        listener(done, total)
+        listener(done, total, items)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from indexmill.serve.refusals import Busy
+from indexmill.text.counted import counted
 
 __all__ = ["Batcher"]
 
@@ -56,7 +57,9 @@ class Batcher(Generic[W, R]):
     async def ask(self, way: W, question: str) -> tuple[R, int]:
         """The result for a question, and the size of its batch; raises what ``find`` raises for it alone, and Busy."""
         if self.waiting >= self._limit:
-            raise Busy(f"{self.waiting:,} questions are waiting already; try again in a moment")
+            raise Busy(
+                f"{counted(self.waiting, 'question is', 'questions are')} waiting already; try again in a moment"
+            )
         loop = asyncio.get_running_loop()
         one: _Waiting[R] = _Waiting(question, loop.create_future())
         self._groups.setdefault(way, deque()).append(one)

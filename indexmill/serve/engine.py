@@ -21,6 +21,7 @@ from indexmill.serve.index import Index, Wanted, manifest_digest
 from indexmill.serve.limits import Limits
 from indexmill.serve.messages import AnswerRequest, RetrieveRequest
 from indexmill.serve.refusals import Busy, TooLate
+from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
     from indexmill.answer.base import Answer
@@ -122,7 +123,9 @@ class Engine:
         """
         way = self._way(request, caller)
         if self._answering >= self.limits.answers + self.limits.waiting:
-            raise Busy(f"{self._answering:,} answers are being made already; try again in a moment")
+            raise Busy(
+                f"{counted(self._answering, 'answer is', 'answers are')} being made already; try again in a moment"
+            )
         loop = asyncio.get_running_loop()
         hits: asyncio.Future[Any] = loop.create_future()
 

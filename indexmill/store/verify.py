@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexmill.errors import IndexmillError, StoreError
+from indexmill.models.headway import Items, headway
 from indexmill.store.canonical import canonical_json
 from indexmill.store.manifest import Artifact, Manifest, describe_table
 from indexmill.store.packs import open_pack
@@ -103,7 +104,11 @@ def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) 
     """
     checked: list[Artifact] = []
     problems: list[Problem] = []
-    for artifact in manifest.artifacts:
+    total = sum(artifact.bytes for artifact in manifest.artifacts)
+    done = 0
+    for number, artifact in enumerate(manifest.artifacts):
+        headway(done, total, Items(number, len(manifest.artifacts), "artifact"))
+        done += artifact.bytes
         try:
             path = open_local(artifact)
             checked.append(artifact)

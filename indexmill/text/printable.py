@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["one_line", "printable"]
+__all__ = ["escaped", "one_line", "printable"]
 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of the text after them, including neighbouring columns."""
@@ -22,3 +22,21 @@ def one_line(text: str) -> str:
     """
     line = "".join(" " if c.isspace() else "\ufffd" if c in _DIRECTIONS else c for c in text.replace("\r\n", "\n"))
     return printable(line)
+
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escaped(name: str) -> str:
+    """An id or a name as one line on which everything is seen: `a\\nb` for one with a line break.
+
+    Line ends, control characters and those that change the direction are written as Python and JSON escape them.
+    """
+    return "".join(
+        _ESCAPES.get(c) or (c if c == " " or (c.isprintable() and c not in _DIRECTIONS) else _code(c)) for c in name
+    )
+
+
+def _code(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"

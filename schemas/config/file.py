@@ -67,6 +67,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
         ("llm", "prompts"),
         ("run", "report"),
         ("run", "signing_key_file"),
+        ("run", "log"),
         *(("run", "dask", "tls", file) for file in TlsSettings.model_fields),
     ):
         settings: Any = content

@@ -135,6 +135,11 @@ class RunSettings(Settings):
         description="an HTML file that each build which publishes a version writes anew: what changed, how good it is, "
         "what it cost; `indexmill report` writes it by hand",
     )
+    log: Path | None = Field(
+        None,
+        description="a file to which every run appends what it tells, with the time before each line; at 10 MB it is "
+        "set aside as FILE.1, and up to FILE.4 are kept",
+    )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
     )

@@ -15,8 +15,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from indexmill.errors import BudgetReached
+from indexmill.models.headway import Items
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
+from indexmill.text.counted import counted
+from indexmill.text.printable import escaped
 from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
@@ -145,13 +148,13 @@ class PartRunner:
                 same = by_key[key]
                 self._receipts[key] = self._count(stage, report, made)
                 receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
-                self.progress.within(stage.name, key, 0.0)
+                self.progress.within(stage.name, key, None)
                 self.progress.advance(stage.name, len(same))
         except BudgetReached as error:
             raise BudgetReached(
-                f"{error}. {stage.name} has {len(receipts)} of {len(wanted)} parts; they are kept, and so is every "
-                "answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, --budget-cost "
-                "and llm.budget say how much"
+                f"{error}. {stage.name} has {len(receipts):,} of {counted(len(wanted), 'part')}; they are kept, and so "
+                "is every answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, "
+                "--budget-cost and llm.budget say how much"
             ) from error
         with self._lock:  # two methods may make parts of one stage
             self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
@@ -204,9 +207,9 @@ class PartRunner:
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
-    def _within(self, stage: str, key: str, done: int, total: int) -> None:
+    def _within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
         """Report the progress of a part, as a worker reported it."""
-        self.progress.within(stage, key, done / max(total, 1))
+        self.progress.within(stage, key, done / max(total, 1), items)
 
     def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
         """Let batches answer the parts' questions to a language model, if batches are enabled."""
@@ -345,7 +348,7 @@ class PartRunner:
                     ),
                 )
         if names:
-            listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+            listed = ", ".join(map(escaped, sorted(names)[:5])) + (f" and {len(names) - 5} more" if names[5:] else "")
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
     def _count(self, stage: Stage[Any], report: StageReport, made: PartResult) -> Receipt:

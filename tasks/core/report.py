@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from indexmill.models.headway import Items
 from indexmill.text.counted import counted
 from schemas.config import Price
 from tasks.core.timeline import Timeline
@@ -44,8 +45,11 @@ class Progress(Protocol):
         """Some parts of a stage are there."""
         ...
 
-    def within(self, stage: str, part: str, share: float) -> None:
-        """The share of an unfinished part that is done, between 0 and 1; 0 once the part is made or given up."""
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
+        """The share of a part at work that is done, from 0, as it begins, to 1; None once it is made or given up.
+
+        items: what people count of it, such as its texts.
+        """
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
@@ -74,7 +78,7 @@ class Silent:
     def advance(self, stage: str, parts: int = 1) -> None:
         pass
 
-    def within(self, stage: str, part: str, share: float) -> None:
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
         pass
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:

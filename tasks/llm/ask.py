@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from indexmill.errors import IndexmillError
-from indexmill.models.headway import headway
+from indexmill.models.headway import Items, headway
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
@@ -207,7 +207,7 @@ class _Asking:
                 return
             try:
                 results[key] = await self._one(key, request)
-                headway(len(results), self.distinct)
+                headway(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
             except _Stopped:
                 return
             except Exception as error:

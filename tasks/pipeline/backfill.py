@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from indexmill.models.headway import Items
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
+from indexmill.text.durations import in_short
 from tasks.core.report import Progress, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
@@ -71,7 +73,7 @@ class Pace:
         self._tokens += sum(shard.tokens for shard in wave)
         seconds = max(self._clock() - self._began, 1e-9)
         rates = f"{self._documents / seconds:,.1f} documents/s, {self._tokens / seconds:,.0f} tokens/s"
-        return f"{rates}, {_duration(left * seconds / self._tokens)} left" if left and self._tokens else rates
+        return f"{rates}, {in_short(left * seconds / self._tokens)} left" if left and self._tokens else rates
 
 
 class Phases(NamedTuple):
@@ -161,7 +163,7 @@ class _Wave:
     def advance(self, stage: str, parts: int = 1) -> None:
         self._progress.advance(self._title, parts)
 
-    def within(self, stage: str, part: str, share: float) -> None:
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
         self._progress.within(self._title, f"{stage} {part}", share)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
@@ -185,9 +187,3 @@ def _ranges(chosen: Sequence[bool]) -> str:
         if held:
             found.append(f"{numbers[0]}-{numbers[-1]}" if numbers[1:] else f"{numbers[0]}")
     return ", ".join(found)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

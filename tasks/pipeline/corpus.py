@@ -7,14 +7,16 @@ import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, NotFound, SnapshotNotFound
+from indexmill.models.headway import Items
 from indexmill.retrieve.rights import Access
+from indexmill.text.counted import counted
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
 from storage import refs, runs, tombstones
@@ -158,17 +160,24 @@ class Corpus:
                 (supervisor.scan, group, self._configuration.corpus, self._folder),
                 light=is_quick(sources.files),
                 local=True,
+                heard=partial(self._heard, str(number)),
             )
             for number, group in enumerate(groups)
         ]
         scanned = []
         report = runner.report.stage("ingest")
-        for _, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+        numbers = {call.key: str(number) for number, call in enumerate(calls)}
+        for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+            runner.progress.within("ingest", numbers[call.key], None)
             scanned.append(result)
             report.seconds += seconds
             runner.report.worked("ingest", seconds)
             runner.progress.advance("ingest")
         return scanned
+
+    def _heard(self, group: str, done: int, total: int, items: Items | None) -> None:
+        """Report the progress of reading a group of files."""
+        self._runner.progress.within("ingest", group, done / max(total, 1), items)
 
     def _count(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
         """Count the documents in the report, and warn of unread files and front matter."""
@@ -196,9 +205,9 @@ class Corpus:
         rows = failed + plan.documents + plan.repeats
         if failed > max(most * rows, gates.FEW):
             raise GateRefused(
-                f"{failed} of {rows} rows were refused ({reasons_of(refused)}), more than run.max_failed_share allows "
-                f"({most:g} of them), such as {example_of(refused)}. Nothing was published. `indexmill quarantine` "
-                "lists them; mend the corpus, or raise run.max_failed_share"
+                f"{failed:,} of {counted(rows, 'row was', 'rows were')} refused ({reasons_of(refused)}), more than "
+                f"run.max_failed_share allows ({most:g} of them), such as {example_of(refused)}. Nothing was "
+                "published. `indexmill quarantine` lists them; mend the corpus, or raise run.max_failed_share"
             )
 
     def _compare_with_parent(self, plan: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:

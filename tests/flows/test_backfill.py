@@ -364,8 +364,11 @@ def test_the_command_passes_on_how_waves_are_cut_and_published(
     assert (told["published"], told["version"]) == (True, -(-waves // 2))
     assert told["manifest"] == expected.built.manifest
     assert re.search(
-        rf"^ingest: {DOCUMENTS} documents of about [\d,]+ tokens, {expected.shards} shards in {waves} waves;", err
+        rf"^ingest: {DOCUMENTS} documents of about [\d,]+ tokens, {expected.shards} shards in {waves} waves;",
+        err,
+        re.MULTILINE,
     )
+    assert err.startswith(f"indexmill backfill: store {tmp_path / 'store'}, corpus {expected.corpus}\n")
     assert f"\nwave {waves} of {waves}: " in err
     assert main([*argv, "--wave-shards", "1"]) == 0
     assert f"waves 1-{expected.shards} of {expected.shards} were done" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from flows import dask_executor, remote_cluster
 from flows.cluster import private_cluster, started
 from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
-from indexmill.models.headway import headway
+from indexmill.models.headway import Items, headway
 from schemas.config import DaskSettings
 from storage.folder import init_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
@@ -103,21 +103,22 @@ def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, mon
 def half_done(for_file: Path) -> int:
     while not for_file.exists():
         time.sleep(0.01)
-        headway(3, 6)
+        headway(3, 6, Items(1, 2, "text"))
     return 7
 
 
 def test_a_worker_tells_how_far_its_call_is(client: Client, tmp_path: Path) -> None:
-    heard: list[tuple[int, int]] = []
+    heard: list[tuple[int, int, Items | None]] = []
 
-    def hear(done: int, total: int) -> None:
-        heard.append((done, total))
-        (tmp_path / "heard").touch()
+    def hear(done: int, total: int, items: Items | None) -> None:
+        heard.append((done, total, items))
+        if done:
+            (tmp_path / "heard").touch()
 
     call = Call("half-done", half_done, (tmp_path / "heard",), heard=hear)
     assert list(DaskExecutor(client).run([call])) == [(call, 7)]
-    assert heard[0] == (3, 6)
-    assert len(heard) <= 2  # twice a second, not for each step
+    assert heard[:2] == [(0, 1, None), (3, 6, Items(1, 2, "text"))]
+    assert len(heard) <= 3  # as it begins, then twice a second: not for each step
 
 
 def test_an_interruption_is_one_also_where_the_cluster_then_fails_to_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from flows.interrupt import STOPPING
 from indexmill.store.layout import STORE_FILE, blob_path
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
+from indexmill.text.durations import duration
 from schemas.config import Configuration, load_configuration
 from storage import runs
 from storage.folder import init_folder, open_folder
@@ -79,8 +81,10 @@ def test_build_prints_one_json_object_with_the_fields_scripts_rely_on(built: Bui
 
 
 def test_build_tells_its_progress_in_plain_lines_on_standard_error(built: Built) -> None:
-    lines = built.err.splitlines()
-    assert all(re.fullmatch(r"\w+: \d+ made, \d+ reused in \d+\.\d s|\w+: \d+ of \d+", line) for line in lines), lines
+    first, *lines = built.err.splitlines()
+    assert first == f"indexmill build: store {built.store}, corpus {built.corpus}"
+    finished, going_on = r"\w+: \d+ made, \d+ reused in [\w. ]+ s", r"\w+: \d+ of \d+.*"
+    assert all(re.fullmatch(f"{finished}|{going_on}", line) for line in lines), lines
     assert {"ingest", "split", "recognise", "embed", "resolve", "bm25", "tri_graph", "check"} <= {
         line.partition(":")[0] for line in lines
     }
@@ -133,7 +137,7 @@ def interrupted(
     named = "Ctrl-C" if "Ctrl-C again" in stopped.err else "SIGTERM"
     assert ended.end.error == f"interrupted by {named}: what was finished is kept, the next run goes on"
     again = {"Ctrl-C": "Ctrl-C again", "SIGTERM": "a second signal"}[named]
-    assert f"interrupted: ending what is under way; {again} ends it at once\n" in stopped.lines
+    assert f"interrupted: {STOPPING}; {again} ends it at once\n" in stopped.lines
     lease = holding(opened)
     assert lease is not None
     assert lease.released
@@ -263,7 +267,9 @@ def test_what_cannot_be_built_is_refused_at_once(
         Path(name).write_text(text)
     assert run("build", *argv, "--json") == code
     assert message in run.err
-    assert run.err.startswith("error: ")
+    begins, error, _ = run.err.rpartition("error: ")
+    assert re.fullmatch(r"(indexmill build: store .*\n)?", begins)  # not where the configuration cannot be read
+    assert error
     assert "Traceback" not in run.err
     assert run.out == ""
 
@@ -295,7 +301,7 @@ def test_a_corpus_without_a_document_is_refused(run: Run, inline: None, tmp_path
 
 AS_NOBODY = """
 import os, sys
-import flows.command.build, flows.local, indexmill.command
+import flows.command.build, flows.local, flows.plan, indexmill.command
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
@@ -332,9 +338,10 @@ def test_runs_lists_every_run_and_shows_one(run: Run, built: Built) -> None:
     assert sum(stage.get("vectors_made", 0) for stage in shown["stages"].values()) == told["vectors_made"]
     assert run("runs", "--store", built.store) == 0
     header, line = run.out.splitlines()
-    assert header.split() == ["run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined"]
-    assert line.split() == [
-        *(told["run"], "published", "0", "1", "build", listed["started"], str(listed["seconds"]), "2")
+    assert re.split("  +", header) == ["run", "started (UTC)", "command", "state", "version", "duration", "refused"]
+    assert re.split("  +", line) == [
+        *(told["run"], listed["started"][:19].replace("T", " "), "build", "published", "1"),
+        *(duration(listed["seconds"]), "2"),
     ]
     assert run("runs", told["run"], "--store", built.store) == 0
     assert "state: published" in run.out

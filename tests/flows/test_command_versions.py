@@ -136,7 +136,7 @@ def test_promote_moves_and_removes_and_snapshots_shows_where(run: Run) -> None:
     assert run("promote", "staging", "prod") == 0
     assert run.out.startswith("nothing to do")
     assert run("snapshots") == 0
-    assert "<prod> <staging>" in run.out
+    assert "  prod, staging  " in run.out
     assert run("promote", "--remove", "prod") == 0
     assert run.json("snapshots")["aliases"] == {"staging": 2}
     assert run("query", "Who built the bridge?", "--alias", "prod") == 2

@@ -392,7 +392,7 @@ def test_a_candidate_is_read_by_the_run_that_left_it(kept: Place, capsys: pytest
     shown = command.json("runs", run)
     assert (shown["candidate"], shown["state"]) == (kept.last.candidate, "refused")
     assert command("show", "--run", run) == 0
-    assert command.out.startswith(f"candidate of run {run}, not published  manifest ")
+    assert command.out.startswith(f"candidate of run {run}, not published\n  manifest ")
     for argv, said in (
         (("query", "x", "--run", run, "--snapshot", "1"), "give it alone"),
         (("query", "x", "--run", "never"), "knows no run never"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.interrupt import Interrupt
+from flows.interrupt import STOPPING, Interrupt
 from flows.operation import operation
 from storage import runs
 from storage.folder import init_folder
@@ -74,9 +74,9 @@ def test_a_first_signal_tells_at_once_what_it_does() -> None:
         with pytest.raises(KeyboardInterrupt, match=name):
             run(number)
     assert told == [
-        "interrupted: ending what is under way; a second signal ends it at once",
+        f"interrupted: {STOPPING}; a second signal ends it at once",
         "a stage ends",
-        "interrupted: ending what is under way; Ctrl-C again ends it at once",
+        f"interrupted: {STOPPING}; Ctrl-C again ends it at once",
         "a stage ends",
     ]
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import time
 from pathlib import Path
 
 import pytest
 
-from flows import progress
 from flows.progress import Lines, TerminalBars
 from flows.run import build_inline
+from indexmill.models.headway import Items
 from schemas.config import Configuration
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
@@ -29,7 +28,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def moving(stream: io.StringIO) -> str:
     """The moving line as it stands."""
-    return stream.getvalue().rpartition("\x1b[K")[2]
+    return re.split(r"\x1b\[[JK]", stream.getvalue())[-1]
 
 
 def test_a_log_hears_every_ten_seconds_how_far_the_part_at_work_is(now: list[float]) -> None:
@@ -40,16 +39,16 @@ def test_a_log_hears_every_ten_seconds_how_far_the_part_at_work_is(now: list[flo
     for second, share in ((104, 0.1), (111, 0.5), (112, 0.6), (125, 0.9)):
         now[0] = float(second)
         lines.within("embed", "one", share)
-    lines.within("embed", "one", 0.0)
+    lines.within("embed", "one", None)
     lines.advance("embed")
     now[0] = 140.0
     lines.advance("embed")
     lines.end("embed", "2 made, 0 reused", 37.5)
     assert told.getvalue().splitlines() == [
         "embed: 0 of 2, 25 %",
-        "embed: 0 of 2, 45 %",
+        "embed: 0 of 2, 45 %, 38 s left",
         "embed: 2 of 2",
-        "embed: 2 made, 0 reused in 37.5 s",
+        "embed: 2 made, 0 reused in 38 s",
     ]
 
 
@@ -85,21 +84,24 @@ def test_the_moving_line_is_never_longer_than_the_terminal_is_wide(
 
 def test_the_terminal_shows_how_far_a_stage_of_one_part_is(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(TerminalBars, "_beat", 60.0)
     told = io.StringIO()
     bars = TerminalBars(told)
     bars.doing("starting workers")
-    assert moving(told) == "0:00  starting workers"
+    assert moving(told) == "0:00 ⠋ starting workers"
     now[0] += 65.0
     bars.begin("embed", 1)
     assert moving(told) == f"1:05  embed {'·' * 24} 0/1"
     now[0] += 1.0
-    bars.within("embed", "one", 0.5)
-    assert moving(told) == f"1:06  embed {'█' * 12}{'·' * 12} 0/1 50%"
+    bars.within("embed", "one", 0.5, Items(3, 6, "text"))
     bars.warn("careful")
     assert f"\r\x1b[Kwarning: careful\n\r\x1b[K1:06  embed {'█' * 12}" in told.getvalue()
+    assert moving(told) == f"1:06  embed {'█' * 12}{'·' * 12} 0/1 50%  3 of 6 texts"
     bars.end("embed", "1 made, 0 reused", 3.0)
-    assert moving(told) == "embed: 1 made, 0 reused in 3.0 s\n"
+    assert "\x1b[Kembed: 1 made, 0 reused in 3.0 s\n" in told.getvalue()
+    assert moving(told) == "1:06 ⠋ working"  # until the next stage begins
     bars.close()
+    assert moving(told) == ""
 
 
 def test_the_clock_of_a_terminal_goes_on_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,29 +121,63 @@ def test_the_clock_of_a_terminal_goes_on_while_nothing_moves(monkeypatch: pytest
     assert len(told.getvalue()) == length
 
 
-def test_a_terminal_tells_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    ours, theirs = os.openpty()
-    with os.fdopen(theirs, "w") as terminal:
-        import fcntl
-        import struct
-        import termios
+def test_a_line_that_a_narrower_terminal_shows_in_several_rows_is_taken_away_as_a_whole(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TerminalBars, "_beat", 60.0)
+    monkeypatch.setenv("COLUMNS", "80")
+    told = io.StringIO()
+    bars = TerminalBars(told)
+    bars.doing("x" * 200)
+    monkeypatch.setenv("COLUMNS", "30")
+    bars.note("something")
+    assert "\x1b[2A\r\x1b[Jsomething\n" in told.getvalue()  # 79 columns were drawn: three rows
+    bars.close()
 
-        assert progress._columns(terminal) == 80  # nobody has said
-        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-        assert progress._columns(terminal) == 60
-    os.close(ours)
-    assert progress._columns(io.StringIO()) == 80
+
+def test_the_time_stands_before_lines_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexmill.text.durations.time.time", lambda: 0.0)
+    monkeypatch.setenv("INDEXMILL_TIMESTAMPS", "1")
+    told = io.StringIO()
+    lines = Lines(told)
+    lines.note("first")
+    lines.warn("second")
+    lines.end("embed", "1 made, 0 reused", 3.0)
+    for line, said in zip(
+        told.getvalue().splitlines(),
+        ("first", "warning: second", "embed: 1 made, 0 reused in 3.0 s"),
+        strict=True,
+    ):
+        assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ {said}", line)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_colours_unless_they_are_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for wanted in (True, False):
+        told = Terminal()
+        lines = Lines(told)
+        lines.warn("careful")
+        assert ("\x1b[33mwarning:\x1b[0m careful" in told.getvalue()) == wanted
+        monkeypatch.setenv("NO_COLOR", "1")
 
 
 class Shares(Silent):
     """What a run tells of parts that are being made."""
 
     def __init__(self) -> None:
-        self.of: dict[str, list[float]] = {}
+        self.of: dict[str, list[float | None]] = {}
+        self.texts: list[Items] = []
 
-    def within(self, stage: str, part: str, share: float) -> None:
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
         self.of.setdefault(stage, []).append(share)
+        if stage == "embed" and items is not None:
+            self.texts.append(items)
 
 
 def test_a_build_of_one_shard_tells_how_far_its_vectors_are(tmp_path: Path) -> None:
@@ -149,7 +185,9 @@ def test_a_build_of_one_shard_tells_how_far_its_vectors_are(tmp_path: Path) -> N
     chosen = settings(tmp_path / "store", corpus, shards={"document_tokens": 1_000_000})
     told = Shares()
     build_inline(Configuration.model_validate(chosen), progress=told)
-    shares = told.of["embed"]
-    assert shares[-1] == 0.0  # the part is made
+    begun, *shares, ended = told.of["embed"]
+    assert (begun, ended) == (0.0, None)  # the part is made
     assert len(shares) > 5
-    assert max(shares) == 1.0
+    assert shares[-1] == 1.0
+    assert told.texts[-1] == Items(told.texts[-1].total, told.texts[-1].total, "text")
+    assert told.of["ingest"] == [0.0, None, 0.0, None]  # reading, and writing the documents

@@ -59,7 +59,7 @@ def served(tmp_path: Path, clock: FalseClock, runs: int) -> list[str]:
 
     def tell(line: str) -> None:
         told.append(line)
-        if len(told) > runs:
+        if len(told) > 2 * runs:  # that it begins and how it ended, after the line about the first
             os.kill(os.getpid(), signal.SIGTERM)
 
     script = f"open({str(log)!r}, 'a').write('ran\\n')"
@@ -70,15 +70,32 @@ def served(tmp_path: Path, clock: FalseClock, runs: int) -> list[str]:
 
 def test_one_run_makes_up_for_all_that_were_missed(tmp_path: Path) -> None:
     day = 86_400.0
-    told = served(tmp_path, FalseClock(0.0, 60.0, 60.0, 3 * day), runs=1)
-    assert told[0] == "next run at 2026-01-02 02:00 UTC"
-    assert told[1] == "the run ended with exit code 0; next run at 2026-01-05 02:00 UTC"
+    told = served(tmp_path, FalseClock(0.0, 0.0, 60.0, 60.0, 3 * day), runs=1)
+    assert told == [
+        "2026-01-01T12:00:00Z next run at 2026-01-02 02:00 UTC",
+        "2026-01-04T12:02:00Z the run begins",
+        "2026-01-04T12:02:00Z the run ended with exit code 0; next run at 2026-01-05 02:00 UTC",
+    ]
+
+
+def test_a_run_is_asked_to_put_the_time_before_its_lines(tmp_path: Path) -> None:
+    script = f"import os; open({str(tmp_path / 'asked')!r}, 'w').write(os.environ['INDEXMILL_TIMESTAMPS'])"
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if "ended" in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    clock = FalseClock(0.0, 0.0, 86_400.0)
+    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=tell, clock=clock, look=0.01)
+    assert (tmp_path / "asked").read_text() == "1"
 
 
 def test_a_clock_set_back_brings_the_next_run_nearer(tmp_path: Path) -> None:
-    clock = FalseClock(0.0, -30 * 86_400.0, 0.0, 86_400.0)
+    clock = FalseClock(0.0, 0.0, -30 * 86_400.0, 0.0, 86_400.0)
     told = served(tmp_path, clock, runs=1)
-    assert told[1].endswith("next run at 2025-12-04 02:00 UTC")
+    assert told[2].endswith("next run at 2025-12-04 02:00 UTC")
 
 
 def test_a_run_at_work_is_told_to_end_and_waited_for(tmp_path: Path) -> None:
@@ -97,7 +114,7 @@ def test_a_run_at_work_is_told_to_end_and_waited_for(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end, daemon=True).start()
-    clock = FalseClock(0.0, 86_400.0)
+    clock = FalseClock(0.0, 0.0, 86_400.0)
     serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=told.append, clock=clock, look=0.01)
-    assert told[-1] == "the run ended with exit code 130; the schedule ends"
+    assert told[-1] == "2026-01-02T12:00:00Z the run ended with exit code 130; the schedule ends"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -104,7 +104,7 @@ def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> d
 
 def listing(told: dict[str, Any]) -> str:
     """The statistics of a heterograph as text."""
-    from indexmill.text.counted import byte_size
+    from indexmill.text.counted import byte_size, counted
 
     count = max(told["all_nodes"], 1)
     rows = [
@@ -119,10 +119,10 @@ def listing(told: dict[str, Any]) -> str:
     ]
     each = "-" if told["edges_per_node"] is None else f"{told['edges_per_node']:g}"
     stored = {what: byte_size(length) for what, length in told["storage"].items()}
-    counted = f"{told['all_nodes']:,} nodes and {told['all_edges']:,} edges, {each} a node"
+    held = f"{counted(told['all_nodes'], 'node')} and {counted(told['all_edges'], 'edge')}, {each} a node"
     lines = [
         table(["kind", "nodes", "share", "texts", "vectors"], rows),
-        f"{counted}: {told['near_edges']:,} near, {told['other_edges']:,} others",
+        f"{held}: {told['near_edges']:,} near, {told['other_edges']:,} others",
         "edges    " + ", ".join(f"{number:,} {kind}" for kind, number in told["edges"].items()),
         f"storage  {stored.pop('all')}: " + ", ".join(f"{length} {what}" for what, length in stored.items()),
     ]

@@ -1,0 +1,112 @@
+"""The moving line of a terminal: the stages at work in one line that fits, with bars, counts, rates and time left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flows.pace import StageAtWork
+from indexmill.text.counted import counted
+from indexmill.text.durations import in_short
+from indexmill.text.terminal import PLAIN, Glyphs, Style, display_width, fitted
+
+__all__ = ["clock", "counts", "moving_line", "progress_words", "waiting_line"]
+
+_MOST = 2
+"""The stages that are shown; the others are counted."""
+
+
+class _Detail(NamedTuple):
+    """How much is said of each stage. bar: its width; 0 for none."""
+
+    bar: int
+    items: bool
+    rate: bool
+    left: bool
+
+
+_DETAILS = (
+    *(_Detail(bar, True, True, True) for bar in (24, 16, 10)),
+    *(_Detail(bar, True, False, True) for bar in (16, 10, 6)),
+    *(_Detail(bar, False, False, True) for bar in (16, 10, 6)),
+    _Detail(0, True, False, True),
+    _Detail(0, False, False, True),
+    _Detail(0, False, False, False),
+)
+"""From much to little; the widths of bars are few, so that a line does not jump with every digit."""
+
+
+def clock(seconds: float) -> str:
+    """The time since a command began: `0:07`, `1:02:03`."""
+    minutes, rest = divmod(int(max(seconds, 0.0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def waiting_line(since: float, what: str, columns: int, turning: str, style: Style = PLAIN) -> str:
+    """What is awaited, after the time and something that turns, in so many columns."""
+    time = clock(since)
+    if display_width(f"{time} {turning} ") >= columns:
+        return fitted(time, columns)
+    said = fitted(what, columns - display_width(f"{time} {turning} "))
+    return f"{style.dim(time)} {turning} {said}"
+
+
+def moving_line(
+    stages: Sequence[StageAtWork], since: float, now: float, columns: int, glyphs: Glyphs, style: Style = PLAIN
+) -> str:
+    """The stages, in the order in which they began, in so many columns.
+
+    Those at work come before those that wait. Two are shown if both fit with bars and items, else one. since: the
+    seconds that the command runs.
+    """
+    first = [stage for stage in stages if stage.is_at_work] or list(stages)
+    for shown in (first[:_MOST], first[:1]):
+        more = len(stages) - len(shown)
+        for detail in _DETAILS:
+            if len(shown) > 1 and not (detail.bar and detail.items):
+                break
+            plain, line = (_line(shown, more, since, now, detail, glyphs, chosen) for chosen in (PLAIN, style))
+            if display_width(plain) <= columns:
+                return line
+    return fitted(f"{clock(since)}  {_segment(first[0], now, _DETAILS[-1], glyphs, PLAIN)}", columns)
+
+
+def _line(
+    stages: Sequence[StageAtWork],
+    more: int,
+    since: float,
+    now: float,
+    detail: _Detail,
+    glyphs: Glyphs,
+    style: Style,
+) -> str:
+    parts = [style.dim(clock(since)), *(_segment(stage, now, detail, glyphs, style) for stage in stages)]
+    return "  ".join([*parts, *[style.dim(f"+{more} more")] * bool(more)])
+
+
+def _segment(stage: StageAtWork, now: float, detail: _Detail, glyphs: Glyphs, style: Style) -> str:
+    bar = f"{glyphs.bar(stage.share, detail.bar)} " if detail.bar else ""
+    said = f"{style.bold(stage.name)} {bar}{counts(stage)}"
+    words = progress_words(stage, now, items=detail.items, rate=detail.rate, left=detail.left)
+    return "  ".join([said, *words])
+
+
+def counts(stage: StageAtWork) -> str:
+    """The finished parts of a stage, of all, with the percentage where it says more."""
+    return f"{stage.done}/{stage.parts}" + ("" if stage.percent is None else f" {stage.percent}%")
+
+
+def progress_words(
+    stage: StageAtWork, now: float, *, items: bool = True, rate: bool = True, left: bool = True
+) -> list[str]:
+    """What is known of a stage beside its parts: items, items in a second, and the time that is left."""
+    words, found = [], stage.items()
+    if items and found is not None:
+        of = f"{found.done:,} of {counted(found.total, found.unit)}"
+        words.append(of if found.total else counted(found.done, found.unit))
+    if rate and found is not None and (speed := stage.items_per_second(now)) is not None:
+        words.append(f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s")
+    if left and (seconds := stage.left(now)) is not None:
+        words.append(f"{in_short(seconds)} left")
+    return words

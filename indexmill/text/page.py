@@ -1,0 +1,58 @@
+"""Facts as a page of words: labels with aligned values, and short digests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from indexmill.text.printable import one_line
+from indexmill.text.terminal import display_width, padded
+
+__all__ = ["SHORT", "facts", "number", "words_of"]
+
+SHORT = 12
+"""The digits of a digest that people read."""
+
+_DIGEST = re.compile(r"[0-9a-f]{40,128}")
+
+
+def facts(pairs: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
+    """A line for each label and its value; the values begin in one column, and numbers end in one."""
+    labels = [one_line(label) for label, _ in pairs]
+    values = [one_line(value) for _, value in pairs]
+    width = max(map(display_width, labels), default=0)
+    figures = max((display_width(value) for value in values if _is_number(value)), default=0)
+    return [
+        f"{' ' * indent}{padded(label, width)}  {padded(value, figures, right=True) if _is_number(value) else value}"
+        for label, value in zip(labels, values, strict=True)
+    ]
+
+
+def number(value: int) -> str:
+    """A count with separated thousands."""
+    return f"{value:,}"
+
+
+def words_of(value: Any) -> str:
+    """A value of a manifest for people: words for what JSON marks up, and digests cut to their first digits."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return number(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_label(key)} {words_of(inner)}" for key, inner in sorted(value.items())) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(words_of, value)) or "none"
+    text = str(value)
+    return text[:SHORT] if _DIGEST.fullmatch(text) else one_line(text)
+
+
+def _label(key: object) -> str:
+    return str(key).replace("_", " ")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[0-9][0-9,]*", text) is not None
