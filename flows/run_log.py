@@ -7,6 +7,7 @@ and passwords are left out of every line. Once the file is open, no failure to w
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import logging.handlers
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def logged(command: str, configuration: Configuration, progress: Progress) -> It
             "may write"
         ) from error
     with contextlib.closing(file):
-        log = _Log(progress, Lines(file, stamped=True))
+        log = _Log(progress, Lines(_Stream(file), stamped=True))
         log.lines.note(f"indexmill {command} begins: store {configuration.store}")
         try:
             yield log
@@ -70,21 +71,29 @@ def logged(command: str, configuration: Configuration, progress: Progress) -> It
 
 
 class _File(logging.handlers.RotatingFileHandler):
-    """The file as a stream of whole lines."""
+    """The file, to which whole lines are added."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MOST_BYTES, backupCount=KEPT, encoding="utf-8", errors="backslashreplace")
 
-    def write(self, text: str) -> int:
-        record = logging.LogRecord("indexmill", logging.INFO, "", 0, redacted(text.removesuffix("\n")), None, None)
-        self.handle(record)
-        return len(text)
-
-    def isatty(self) -> bool:
-        return False
+    def add(self, line: str) -> None:
+        """Append a line, without secrets."""
+        self.handle(logging.LogRecord("indexmill", logging.INFO, "", 0, redacted(line), None, None))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of logging
         """Lose the line: a full disk must not end the run through its log."""
+
+
+class _Stream(io.StringIO):
+    """The file as a stream that keeps nothing: every write is a line."""
+
+    def __init__(self, file: _File) -> None:
+        super().__init__()
+        self._file = file
+
+    def write(self, text: str) -> int:
+        self._file.add(text.removesuffix("\n"))
+        return len(text)
 
 
 class _NoLog:
