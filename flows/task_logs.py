@@ -9,46 +9,36 @@ import time
 from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
 
-from indexmill.models.headway import Items
 from indexmill.text.printable import one_line
-from tasks.core.report import Progress
+from tasks.core.report import Forwarding, Progress
 
 __all__ = ["LoggingProgress"]
 
 
-class LoggingProgress:
-    """Forwards to another progress, and logs the ends of stages, warnings and notes in the current run."""
+class LoggingProgress(Forwarding):
+    """Also logs the ends of stages, warnings and notes in the current run."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+        super().__init__(progress)
         self._began: dict[str, float] = {}
 
     def begin(self, stage: str, parts: int) -> None:
         self._began.setdefault(stage, time.monotonic())
-        self._progress.begin(stage, parts)
-
-    def advance(self, stage: str, parts: int = 1) -> None:
-        self._progress.advance(stage, parts)
-
-    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        self._progress.within(stage, part, share, items)
+        super().begin(stage, parts)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         began = self._began.pop(stage, time.monotonic())
         took = time.monotonic() - began if seconds is None else seconds
         _log(logging.INFO, f"{stage}: {summary} in {took:.1f} s")
-        self._progress.end(stage, summary, seconds)
-
-    def doing(self, what: str) -> None:
-        self._progress.doing(what)
+        super().end(stage, summary, seconds)
 
     def warn(self, message: str) -> None:
         _log(logging.WARNING, message)
-        self._progress.warn(message)
+        super().warn(message)
 
     def note(self, message: str) -> None:
         _log(logging.INFO, message)
-        self._progress.note(message)
+        super().note(message)
 
 
 def _log(level: int, message: str) -> None:

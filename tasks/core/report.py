@@ -16,7 +16,7 @@ from schemas.config import Price
 from tasks.core.timeline import Timeline
 from tasks.llm.account import Spent, price_of
 
-__all__ = ["MOST_WARNINGS", "Progress", "RecordedWarnings", "Report", "Silent", "StageReport", "StandIns"]
+__all__ = ["MOST_WARNINGS", "Forwarding", "Progress", "RecordedWarnings", "Report", "Silent", "StageReport", "StandIns"]
 
 MOST_WARNINGS = 100
 """The most warnings that the record of a run holds."""
@@ -92,6 +92,46 @@ class Silent:
 
     def note(self, message: str) -> None:
         pass
+
+
+class Forwarding:
+    """Progress that forwards everything to another; subclasses override what they see or change."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def begin(self, stage: str, parts: int) -> None:
+        self._progress.begin(stage, parts)
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        self._progress.advance(stage, parts)
+
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
+        self._progress.within(stage, part, share, items)
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        self._progress.end(stage, summary, seconds)
+
+    def doing(self, what: str) -> None:
+        self._progress.doing(what)
+
+    def warn(self, message: str) -> None:
+        self._progress.warn(message)
+
+    def note(self, message: str) -> None:
+        self._progress.note(message)
+
+
+class RecordedWarnings(Forwarding):
+    """Also adds the warnings to a list, for the record of the run."""
+
+    def __init__(self, progress: Progress, warnings: list[str]) -> None:
+        super().__init__(progress)
+        self._warnings = warnings
+
+    def warn(self, message: str) -> None:
+        self._warnings.append(message)
+        super().warn(message)
 
 
 @dataclass
@@ -267,33 +307,3 @@ class Report:
         if self.quality is not None:
             told["quality"] = {**self.quality, **self.quality_details}
         return told
-
-
-class RecordedWarnings:
-    """Forwards to another progress, and adds the warnings to a list, for the record of the run."""
-
-    def __init__(self, progress: Progress, warnings: list[str]) -> None:
-        self._progress = progress
-        self._warnings = warnings
-
-    def begin(self, stage: str, parts: int) -> None:
-        self._progress.begin(stage, parts)
-
-    def advance(self, stage: str, parts: int = 1) -> None:
-        self._progress.advance(stage, parts)
-
-    def within(self, stage: str, part: str, share: float) -> None:
-        self._progress.within(stage, part, share)
-
-    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        self._progress.end(stage, summary, seconds)
-
-    def doing(self, what: str) -> None:
-        self._progress.doing(what)
-
-    def warn(self, message: str) -> None:
-        self._warnings.append(message)
-        self._progress.warn(message)
-
-    def note(self, message: str) -> None:
-        self._progress.note(message)

@@ -17,7 +17,7 @@ from indexmill.models.headway import Items
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
 from indexmill.text.durations import in_short
-from tasks.core.report import Progress, Silent
+from tasks.core.report import Forwarding, Progress, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
 from tasks.pipeline.lookup import are_made
@@ -149,11 +149,11 @@ def _publish(
     publish(build.manifest())
 
 
-class _Wave:
+class _Wave(Forwarding):
     """Reports the progress of all stages of a wave as one."""
 
     def __init__(self, progress: Progress, title: str, parts: int) -> None:
-        self._progress = progress
+        super().__init__(progress)
         self._title = title
         progress.begin(title, parts)
 
@@ -161,22 +161,13 @@ class _Wave:
         pass
 
     def advance(self, stage: str, parts: int = 1) -> None:
-        self._progress.advance(self._title, parts)
+        super().advance(self._title, parts)
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        self._progress.within(self._title, f"{stage} {part}", share)
+        super().within(self._title, f"{stage} {part}", share)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         pass
-
-    def doing(self, what: str) -> None:
-        self._progress.doing(what)
-
-    def warn(self, message: str) -> None:
-        self._progress.warn(message)
-
-    def note(self, message: str) -> None:
-        self._progress.note(message)
 
 
 def _ranges(chosen: Sequence[bool]) -> str:
