@@ -153,7 +153,7 @@ def test_refused_rows_with_line_ends_are_printed_one_a_line(
     built(index.root, folder)
     assert main(["quarantine", "--store", str(index.root)]) == 0
     _, line = capsys.readouterr().out.splitlines()
-    assert line.startswith("odd name.jsonl     1  an id\ufffd[31m  no-text  field 'text'")
+    assert line.startswith("odd\\nname.jsonl     1  an\\nid\\x1b[31m  no-text  field 'text'")
 
 
 def test_front_matter_that_was_left_out_is_told_and_counted(index: Index, tmp_path: Path) -> None:
