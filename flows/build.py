@@ -7,6 +7,7 @@ names, fit to be shown; an open build cannot be one, and tasks reach it by closu
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL, PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.cancellation import cancelled_by_prefect
@@ -35,6 +36,7 @@ from flows.remote_cluster import remote_cluster
 from flows.run import OpenRun, Order, Outcome
 from flows.run_page import run_page
 from flows.task_logs import LoggingProgress
+from flows.worker_spans import send_spans
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder
 from indexmill.store.manifest import Manifest
@@ -50,6 +52,8 @@ __all__ = ["TaskRuns", "build_flow", "final_state", "index", "run_in_flow", "sta
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 """The names of states, by the exit code of `indexmill build` for the same end."""
+
+_SPANS = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
 
 _READERS = min(4, CPU_COUNT)
 """The processes that read the corpus where workers do not see it, on a machine that may be a small container."""
@@ -122,7 +126,7 @@ class TaskRuns:
         )
         def drive() -> State[Any] | None:
             try:
-                step.drive(self._build)
+                step.run(self._build)
             except StoppedError as error:
                 self._fail(error)
                 return Cancelled(name="Stopped", message="another step, or a person, has ended the run")
@@ -164,7 +168,9 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
                 cluster = private_cluster(settings.run.workers, settings.store, settings.llm)
             else:
                 cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
-            return stack.enter_context(cluster)
+            connected = stack.enter_context(cluster)
+            stack.callback(send_spans, connected)
+            return connected
 
         def executor(client: Client) -> Executor:
             there = DaskExecutor(client, dask.patience_seconds)
@@ -202,7 +208,8 @@ def state_of(error: BaseException, build: Build | None = None) -> State[Any] | N
 def final_state(order: Order) -> State[Any]:
     """Carry out an order; returns its final state. The run's page becomes an artifact."""
     try:
-        order.outcome = outcome = index(order)
+        with _no_spans_of_prefect():
+            order.outcome = outcome = index(order)
     except KeyboardInterrupt as error:
         order.failure = error
         if order.interrupt.cancelled:
@@ -229,6 +236,19 @@ def final_state(order: Order) -> State[Any]:
     )
 
 
+@contextlib.contextmanager
+def _no_spans_of_prefect() -> Iterator[None]:
+    """Keep Prefect's own spans out of the run's trace: they repeat messages of errors, which may repeat texts.
+
+    Who wants them sets their variable.
+    """
+    if _SPANS in os.environ:
+        yield
+        return
+    with temporary_settings({PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY: False}):
+        yield
+
+
 _ORDER: ContextVar[Order] = ContextVar("order")
 
 
@@ -246,7 +266,8 @@ def run_in_flow(order: Order) -> Outcome:
     token = _ORDER.set(order)
     named = build_flow.with_options(name="indexmill-backfill") if order.waves else build_flow
     try:
-        named(order.name, return_state=True)
+        with _no_spans_of_prefect():
+            named(order.name, return_state=True)
     except BaseException as error:
         if order.outcome is None and order.failure is None:
             if isinstance(error, TerminationSignal):

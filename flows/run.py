@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.interrupt import Interrupt
+from flows.observe import observed
 from flows.operation import Operation, operation
 from flows.sign import read_key, sign_unsigned
 from indexmill.errors import CorruptBlob, GateRefused
@@ -213,7 +214,10 @@ def open_run(
         "code": {"version": indexmill.__version__, "digest": code_digest()},
     }
     seconds = float(configuration.run.lease_seconds)
-    with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record:
+    with (
+        observed(command, configuration) as seen,
+        operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record,
+    ):
         holds.check(store)
         for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
             progress.warn(caution)
@@ -231,6 +235,7 @@ def open_run(
             approve=approved.check if approved is not None else None,
             batch=configuration.llm.batch and command == "backfill",
         )
+        seen.began(record, build)
         if approved is not None:
             approved.check_cost()
             approved.check(build)
@@ -317,7 +322,7 @@ def backfill_inline(
 
     def together(build: Build, steps: Sequence[Step]) -> None:
         for step in steps:
-            step.drive(build)
+            step.run(build)
 
     def stages(build: Build, publish: Publish) -> Manifest:
         return backfill(build, waves, lambda _, steps: together(build, steps), publish)
