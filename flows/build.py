@@ -18,7 +18,6 @@ from typing import Any
 from dask.system import CPU_COUNT
 from distributed import Client
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
@@ -26,6 +25,7 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_API_URL, PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
+from flows.artifacts import leave_artifacts, shown_progress
 from flows.cancellation import cancelled_by_prefect
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
@@ -34,7 +34,6 @@ from flows.local_files import LocalFilesExecutor
 from flows.processes import ProcessExecutor
 from flows.remote_cluster import remote_cluster
 from flows.run import OpenRun, Order, Outcome
-from flows.run_page import run_page
 from flows.task_logs import LoggingProgress
 from flows.worker_spans import send_spans
 from indexmill.errors import DiskFull, IndexmillError
@@ -62,7 +61,12 @@ _READERS = min(4, CPU_COUNT)
 def index(order: Order) -> Outcome:
     """Bring a store up to date with its corpus, in the current flow run. Raises any error before the commit."""
     order.progress = LoggingProgress(order.progress)
-    with order.interrupt.installed(), order.open() as run, cancelled_by_prefect(order.interrupt):
+    with (
+        order.interrupt.installed(),
+        order.open() as run,
+        cancelled_by_prefect(order.interrupt),
+        shown_progress(order, run.build) as order.progress,
+    ):
         build = run.build
         build.progress = order.progress
         with _workers(order, build) as executor:
@@ -206,7 +210,7 @@ def state_of(error: BaseException, build: Build | None = None) -> State[Any] | N
 
 
 def final_state(order: Order) -> State[Any]:
-    """Carry out an order; returns its final state. The run's page becomes an artifact."""
+    """Carry out an order; returns its final state. Its pages become artifacts."""
     try:
         with _no_spans_of_prefect():
             order.outcome = outcome = index(order)
@@ -224,8 +228,7 @@ def final_state(order: Order) -> State[Any]:
             raise
         return state
     finally:
-        with contextlib.suppress(Exception):  # a run must not fail because its page does
-            create_markdown_artifact(run_page(order), key="indexmill-run", description="What a run made and reused")
+        leave_artifacts(order)
     if not outcome.published:
         return Completed(name="Unchanged", message=f"version {outcome.version} is up to date")
     return Completed(

@@ -41,6 +41,7 @@ def build_under_prefect(
 
                 return run_in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
+        order.private = True
         with order.open(), private_prefect(configuration.llm, progress.warn) as server:
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 

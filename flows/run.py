@@ -254,7 +254,7 @@ def open_run(
 class Order:
     """A build that a command or a deployment requests, and its result.
 
-    waves: for a backfill.
+    waves: for a backfill. private: True if nobody can look at the Prefect server of its flow run.
     """
 
     configuration: Configuration
@@ -265,6 +265,7 @@ class Order:
     outcome: Outcome | None = None
     failure: BaseException | None = None
     run: OpenRun | None = None
+    private: bool = False
 
     @property
     def name(self) -> str:
