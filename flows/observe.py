@@ -1,4 +1,4 @@
-"""What others see of a run: the root of its trace, and its metrics (``indexmill.telemetry``)."""
+"""What others see of a run: the root of its trace, its metrics, and its OpenLineage events."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import indexmill
+from flows.openlineage import RunLineage
 from flows.operation import Operation
 from indexmill import telemetry
 from indexmill.errors import IndexmillError
@@ -29,6 +30,7 @@ class Observed:
         self.record: Operation | None = None
         self.build: Build | None = None
         self._span = span
+        self._lineage: RunLineage | None = None
         self._started = time.monotonic()
 
     def began(self, record: Operation, build: Build) -> None:
@@ -36,6 +38,8 @@ class Observed:
         self.record, self.build = record, build
         parent = {} if build.parent is None else {"indexmill.parent_version": build.parent.version}
         self._span.set({"indexmill.run.id": record.run_id, **parent})
+        self._lineage = RunLineage(self.command, self.configuration, lambda message: build.progress.warn(message))
+        self._lineage.started(record.run_id)
 
     def ended(self, error: BaseException | None) -> None:
         """The run has ended, its record is written."""
@@ -49,6 +53,9 @@ class Observed:
         if self.build is not None:
             told |= self._costs(self.build)
         self._span.set(told)
+        if self._lineage is not None and self.record is not None and self.build is not None:
+            manifest = self.build.manifest() if outcome == "published" else None
+            self._lineage.ended(outcome, self.build.report, manifest, self.record.version, error)
 
     def _costs(self, build: Build) -> dict[str, Any]:
         report = build.report
