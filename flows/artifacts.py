@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -58,7 +59,8 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
     artifact: UUID | None = None
     if not order.private:
         with contextlib.suppress(Exception):
-            artifact = create_progress_artifact(0.0, key="indexmill-progress", description="Stages of the run")
+            made = create_progress_artifact(0.0, key="indexmill-progress", description="Stages of the run")
+            artifact = cast(UUID, made)  # here it is no coroutine
     if artifact is None:
         yield order.progress
         return

@@ -226,9 +226,11 @@ class Snapshot:
 
     def _about(self, method: str | None, k: int, batch: int) -> dict[str, str | int]:
         """Attributes of a retrieval, for traces."""
-        about = {"indexmill.method": method or self.default_method, "indexmill.retrieve.k": int(k)}
-        about |= {"indexmill.retrieve.questions": batch}
-        return about if self.version is None else {**about, "indexmill.version": self.version}
+        about: dict[str, str | int] = {"indexmill.method": method or self.default_method}
+        about |= {"indexmill.retrieve.k": int(k), "indexmill.retrieve.questions": batch}
+        if self.version is not None:
+            about["indexmill.version"] = self.version
+        return about
 
     def _retrieve(
         self,

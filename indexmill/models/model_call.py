@@ -70,5 +70,6 @@ def model_call(operation: str, model: str, base_url: str, task: str, max_tokens:
             if call.answer is not None:
                 for kind, tokens in (("input", call.answer.input_tokens), ("output", call.answer.output_tokens)):
                     record("gen_ai.client.token.usage", tokens, {**labels, "gen_ai.token.type": kind})
-            failed = {} if call.kind is None else {"error.type": call.kind}
-            record("gen_ai.client.operation.duration", time.perf_counter() - began, labels | failed)
+            if call.kind is not None:
+                labels["error.type"] = call.kind
+            record("gen_ai.client.operation.duration", time.perf_counter() - began, labels)
