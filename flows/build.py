@@ -7,6 +7,7 @@ names, fit to be shown; an open build cannot be one, and tasks reach it by closu
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +18,14 @@ from typing import Any
 from dask.system import CPU_COUNT
 from distributed import Client
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL, PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
+from flows.artifacts import leave_artifacts, shown_progress
 from flows.cancellation import cancelled_by_prefect
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
@@ -33,8 +34,8 @@ from flows.local_files import LocalFilesExecutor
 from flows.processes import ProcessExecutor
 from flows.remote_cluster import remote_cluster
 from flows.run import OpenRun, Order, Outcome
-from flows.run_page import run_page
 from flows.task_logs import LoggingProgress
+from flows.worker_spans import send_spans
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder
 from indexmill.store.manifest import Manifest
@@ -51,6 +52,8 @@ __all__ = ["TaskRuns", "build_flow", "final_state", "index", "run_in_flow", "sta
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 """The names of states, by the exit code of `indexmill build` for the same end."""
 
+_SPANS = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
+
 _READERS = min(4, CPU_COUNT)
 """The processes that read the corpus where workers do not see it, on a machine that may be a small container."""
 
@@ -58,7 +61,12 @@ _READERS = min(4, CPU_COUNT)
 def index(order: Order) -> Outcome:
     """Bring a store up to date with its corpus, in the current flow run. Raises any error before the commit."""
     order.progress = LoggingProgress(order.progress)
-    with order.interrupt.installed(), order.open() as run, cancelled_by_prefect(order.interrupt):
+    with (
+        order.interrupt.installed(),
+        order.open() as run,
+        cancelled_by_prefect(order.interrupt),
+        shown_progress(order, run.build) as order.progress,
+    ):
         build = run.build
         run.watch(order.progress)
         with _workers(order, build) as executor:
@@ -124,7 +132,7 @@ class TaskRuns:
         )
         def drive() -> State[Any] | None:
             try:
-                step.drive(self._build)
+                step.run(self._build)
             except StoppedError as error:
                 self._fail(error)
                 return Cancelled(name="Stopped", message="another step, or a person, has ended the run")
@@ -167,7 +175,9 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
                 cluster = private_cluster(settings.run.workers, settings.store, settings.llm)
             else:
                 cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
-            return stack.enter_context(cluster)
+            connected = stack.enter_context(cluster)
+            stack.callback(send_spans, connected)
+            return connected
 
         def executor(client: Client) -> Executor:
             there = DaskExecutor(client, dask.patience_seconds)
@@ -202,9 +212,10 @@ def state_of(error: BaseException, build: Build | None = None) -> State[Any] | N
 
 
 def final_state(order: Order) -> State[Any]:
-    """Carry out an order; returns its final state. The run's page becomes an artifact."""
+    """Carry out an order; returns its final state. Its pages become artifacts."""
     try:
-        order.outcome = outcome = index(order)
+        with _no_spans_of_prefect():
+            order.outcome = outcome = index(order)
     except KeyboardInterrupt as error:
         order.failure = error
         if order.interrupt.cancelled:
@@ -219,8 +230,7 @@ def final_state(order: Order) -> State[Any]:
             raise
         return state
     finally:
-        with contextlib.suppress(Exception):  # a run must not fail because its page does
-            create_markdown_artifact(run_page(order), key="indexmill-run", description="What a run made and reused")
+        leave_artifacts(order)
     if not outcome.published:
         return Completed(name="Unchanged", message=f"version {outcome.version} is up to date")
     return Completed(
@@ -229,6 +239,19 @@ def final_state(order: Order) -> State[Any]:
         f"{counted(outcome.passages, 'passage')}, "
         f"{counted(outcome.quarantined, 'row')} refused",
     )
+
+
+@contextlib.contextmanager
+def _no_spans_of_prefect() -> Iterator[None]:
+    """Keep Prefect's own spans out of the run's trace: they repeat messages of errors, which may repeat texts.
+
+    Who wants them sets their variable.
+    """
+    if _SPANS in os.environ:
+        yield
+        return
+    with temporary_settings({PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY: False}):
+        yield
 
 
 _ORDER: ContextVar[Order] = ContextVar("order")
@@ -248,7 +271,8 @@ def run_in_flow(order: Order) -> Outcome:
     token = _ORDER.set(order)
     named = build_flow.with_options(name="indexmill-backfill") if order.waves else build_flow
     try:
-        named(order.name, return_state=True)
+        with _no_spans_of_prefect():
+            named(order.name, return_state=True)
     except BaseException as error:
         if order.outcome is None and order.failure is None:
             if isinstance(error, TerminationSignal):

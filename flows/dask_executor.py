@@ -74,7 +74,7 @@ class DaskExecutor:
             most = max(0, max(_WINDOW, 4 * self._pulse.threads) - len(begun))
             for call in itertools.islice((call for call in waiting if call.key not in seen), most):
                 seen.add(call.key)
-                called = (call.function, *call.arguments)
+                called = call.called
                 if call.heard is not None:
                     self._heard[call.key] = call.heard
                     called = (report_headway, self._topic, call.key, *called)

@@ -26,6 +26,7 @@ from prefect.client.schemas.objects import State
 from flows.build import final_state, state_of
 from flows.run import BuildOptions, Order
 from flows.run_log import logged
+from indexmill import telemetry_sdk
 from indexmill.errors import IndexmillError
 from schemas.config import load_configuration
 from tasks.core.report import Silent
@@ -68,6 +69,7 @@ def _run(
 
     waves: for a backfill, called with the shards of a wave.
     """
+    telemetry_sdk.configure()
     try:
         address = dask or os.environ.get("INDEXMILL_DASK")
         configuration = load_configuration(Path(path), {"run": {"dask": {"address": address}}} if address else None)

@@ -52,6 +52,7 @@ def _build(order: Order) -> Outcome:
 
                 return run_in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
+        order.private = True
         progress.doing("looking at the store and the corpus")
         with order.open(), private_prefect(order.configuration.llm, progress.warn) as server:
             progress.doing("loading Prefect and Dask")

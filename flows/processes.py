@@ -43,7 +43,7 @@ class ProcessExecutor:
             os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the workers
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context)
-        futures = {self._pool.submit(call.function, *call.arguments): call for call in listed}
+        futures = {self._pool.submit(*call.called): call for call in listed}
         try:
             for future in as_completed(futures):
                 if self._stopped.is_set():

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.interrupt import Interrupt
+from flows.observe import observed
 from flows.operation import Operation, operation
 from flows.report_file import write_report
 from flows.sign import read_key, sign_unsigned
@@ -221,7 +222,10 @@ def open_run(
     seconds = float(configuration.run.lease_seconds)
     warnings: list[str] = []
     progress = RecordedWarnings(progress, warnings)
-    with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record:
+    with (
+        observed(command, configuration) as seen,
+        operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record,
+    ):
         holds.check(store)
         for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
             progress.warn(caution)
@@ -240,6 +244,7 @@ def open_run(
             batch=configuration.llm.batch and command == "backfill",
         )
         build.report.warnings = warnings
+        seen.began(record, build)
         if approved is not None:
             approved.check_cost()
             approved.check(build)
@@ -260,7 +265,7 @@ def open_run(
 class Order:
     """A build that a command or a deployment requests, and its result.
 
-    waves: for a backfill.
+    waves: for a backfill. private: True if nobody can look at the Prefect server of its flow run.
     """
 
     configuration: Configuration
@@ -271,6 +276,7 @@ class Order:
     outcome: Outcome | None = None
     failure: BaseException | None = None
     run: OpenRun | None = None
+    private: bool = False
 
     @property
     def name(self) -> str:
@@ -328,7 +334,7 @@ def backfill_inline(
 
     def together(build: Build, steps: Sequence[Step]) -> None:
         for step in steps:
-            step.drive(build)
+            step.run(build)
 
     def stages(build: Build, publish: Publish) -> Manifest:
         return backfill(build, waves, lambda _, steps: together(build, steps), publish)

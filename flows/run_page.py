@@ -1,18 +1,30 @@
-"""The report of a run as a Markdown page, which Prefect shows with its flow run."""
+"""The report of a run as Markdown pages and a table, which Prefect shows with its flow run."""
 
 from __future__ import annotations
 
-from flows.run import Order
-from indexmill.text.counted import counted
-from indexmill.text.printable import one_line
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["run_page"]
+from flows.run import Order
+from indexmill.models.secrets import redacted
+from indexmill.text.counted import counted
+from indexmill.text.markdown import code, table_of
+from indexmill.text.printable import one_line
+from storage import runs
+
+__all__ = ["MOST_ROWS", "cost_page", "quality_page", "refused_rows", "run_page"]
+
+MOST_ROWS = 100
+"""The number of refused rows that are shown; the others are counted."""
+
+_LONGEST = 200
+"""The maximum length of a cell."""
 
 
 def run_page(order: Order) -> str:
-    """The page of a run: its end, the parts made and reused and the time of each stage, and the measured quality."""
-    store, run, outcome = order.configuration.store, order.run, order.outcome
-    lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: `{store}`", ""]
+    """The page of a run: its end, the report that it wrote, the parts made and reused and the time of each stage."""
+    store, run, outcome = redacted(str(order.configuration.store)), order.run, order.outcome
+    lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: {code(store)}", ""]
     if outcome is not None:
         lines.append(
             f"{'Published' if outcome.published else 'Unchanged'}: version {outcome.version}, "
@@ -20,21 +32,94 @@ def run_page(order: Order) -> str:
             f"{counted(outcome.quarantined, 'row')} refused; {outcome.seconds:.1f} s"
         )
     elif order.failure is not None:
-        lines.append(f"**{type(order.failure).__name__}**: {one_line(str(order.failure))}")
+        lines.append(f"**{type(order.failure).__name__}**: {code(redacted(str(order.failure)))}")
+    report_file = order.configuration.run.report
+    if report_file is not None and outcome is not None and outcome.published:
+        file = report_file.absolute()
+        lines += ["", f"Report: [{code(file.name)}](<{file.as_uri()}>) on the machine of the run, {code(str(file))}"]
     if run is None:
         return "\n".join(lines)
     report = run.build.report
-    lines += [
-        "",
-        "| stage | made | reused | vectors | refused | seconds |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    rows = []
     for name, stage in report.stages.items():
         counts = (stage.parts_made, stage.parts_reused, stage.counts["vectors_made"], stage.counts["quarantined"])
-        lines.append(f"| {name} | {' | '.join(map(str, counts))} | {stage.wall_seconds:.1f} |")
-    if report.total("llm_calls"):
-        calls, tokens = report.total("llm_calls"), report.total("llm_tokens")
-        lines += ["", f"Language model: {counted(calls, 'call')}, {counted(tokens, 'token')}, cost {report.cost:.4f}"]
-    if report.quality is not None:
-        lines += ["", *(f"- recall of {name}: {recall:.4f}" for name, recall in report.quality["recall"].items())]
+        rows.append([name, *map(str, counts), f"{stage.wall_seconds:.1f}"])
+    lines += ["", table_of(["stage", "made", "reused", "vectors", "refused", "seconds"], rows)]
     return "\n".join(lines)
+
+
+def quality_page(order: Order) -> str | None:
+    """The page of the recall that a gate measured, beside the version before; None if nothing was measured."""
+    quality = None if order.run is None else order.run.build.report.quality
+    if quality is None:
+        return None
+    compared = quality["compared"] or {"before": {}, "now": {}, "version": None}
+    rows = []
+    for method, recall in quality["recall"].items():
+        before, now = (_share(compared[when].get(method)) for when in ("before", "now"))
+        rows.append([code(method), f"{recall:.4f}", now, before])
+    header = ["method", f"recall@{quality['k']}", "of what both hold", f"version {compared['version']}"]
+    width = 4 if compared["version"] is not None else 2
+    lines = [f"# Quality: {counted(quality['questions'], 'question')}", ""]
+    lines.append(table_of(header[:width], [row[:width] for row in rows]))
+    if quality["missing_gold"]:
+        lines += [
+            "",
+            f"{counted(quality['missing_gold'], 'gold document is', 'gold documents are')} not in the corpus.",
+        ]
+    return "\n".join(lines)
+
+
+def cost_page(order: Order) -> str | None:
+    """The page of what language models cost, by stage, and beside the plan; None if none was asked or planned."""
+    if order.run is None:
+        return None
+    report, plan = order.run.build.report, order.run.record.plan
+    asked = {
+        name: stage for name, stage in report.stages.items() if stage.counts["llm_calls"] + stage.counts["llm_ledger"]
+    }
+    if not asked and plan is None:
+        return None
+    lines = [f"# Cost: {report.cost:.4f}", ""]
+    rows = []
+    for name, stage in asked.items():
+        counts = [stage.counts[f"llm_{kind}"] for kind in ("calls", "ledger", "input_tokens", "output_tokens")]
+        rows.append([name, *map(str, counts), f"{stage.cost:.4f}"])
+    if rows:
+        lines.append(table_of(["stage", "calls", "from the ledger", "tokens in", "tokens out", "cost"], rows))
+    if plan is not None:
+        compared = [[name, _planned(one["planned"]), str(one["actual"])] for name, one in _figures(plan)]
+        lines += ["", "## Against the plan", "", table_of(["", "planned", "actual"], compared)]
+    return "\n".join(lines)
+
+
+def refused_rows(order: Order) -> tuple[list[dict[str, str]], int]:
+    """The first rows that a run refused, and the number of all.
+
+    Their ids and contents are left out: what a Prefect server keeps, `indexmill forget` does not find.
+    """
+    if order.run is None:
+        return [], 0
+    _, refused = runs.quarantine_of(order.run.record.store, order.run.record.run_id)
+    shown = refused.slice(0, MOST_ROWS).select(["file", "line", "reason"]).to_pylist()
+    return [{name: _cell(value) for name, value in row.items()} for row in shown], refused.num_rows
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else one_line(str(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
+    return [(name, one) for name, one in plan.items() if isinstance(one, dict) and one.keys() >= {"planned", "actual"}]
+
+
+def _planned(value: Any) -> str:
+    """A planned figure: a number, or its bounds."""
+    if isinstance(value, dict):
+        return f"{value['low']} to {value['high']}"
+    return "" if value is None else str(value)

@@ -20,6 +20,7 @@ _EXTRAS = {
     "tenacity": "cloud",
     "openai": "answer",
     "mcp": "mcp",
+    "openlineage": "lineage",
     "prometheus_client": "serve",
     "sentence_transformers": "rerank",
     "starlette": "serve",

@@ -34,6 +34,7 @@ from indexmill.retrieve.gather import Gatherer
 from indexmill.retrieve.rerank import reranked
 from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
 from indexmill.store.manifest import Artifact, Manifest, Ref
+from indexmill.telemetry import retrieval, stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,7 +187,11 @@ class Snapshot:
 
         check_question(question)
         kind = _kind(options)
-        return find([question])[0] if kind is None else self._gatherer.ask(kind, question, find)
+        with retrieval() as told:
+            hits = find([question])[0] if kind is None else self._gatherer.ask(kind, question, find)
+            if told.reports:
+                told.found(self._about(method, k, 1), [len(hits)])
+        return hits
 
     def retrieve_batch(
         self,
@@ -211,11 +216,21 @@ class Snapshot:
         it. Raises as ``retrieve`` does.
         """
         way = (method, explain, where is None, vectors is None, rerank is None)
-        with nullcontext() if way in self._used_ways else LOADING:
+        with nullcontext() if way in self._used_ways else LOADING, retrieval() as told:
             how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth, principals)
             found = self._retrieve(questions, *how)
+            if told.reports:
+                told.found(self._about(method, k, len(found)), list(map(len, found)))
         self._used_ways.add(way)
         return found
+
+    def _about(self, method: str | None, k: int, batch: int) -> dict[str, str | int]:
+        """Attributes of a retrieval, for traces."""
+        about: dict[str, str | int] = {"indexmill.method": method or self.default_method}
+        about |= {"indexmill.retrieve.k": int(k), "indexmill.retrieve.questions": batch}
+        if self.version is not None:
+            about["indexmill.version"] = self.version
+        return about
 
     def _retrieve(
         self,
@@ -239,7 +254,8 @@ class Snapshot:
         chosen = [i for i, question in enumerate(asked) if question]
         given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
         named = () if names is None else check_names(names, len(asked))
-        allowed, readable = self._selected(where, principals)
+        with stage("select"):
+            allowed, readable = self._selected(where, principals)
         hits: list[list[Hit]] = [[] for _ in asked]
         if not chosen or not (allowed is None or allowed.any()):
             return hits
@@ -247,7 +263,8 @@ class Snapshot:
         if not retriever.uses_vectors:
             used: Vectors = np.empty((len(texts), 0), dtype=np.float32)
         elif given is None:
-            used = self.encode(texts)
+            with stage("encode"):
+                used = self.encode(texts)
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
@@ -255,13 +272,14 @@ class Snapshot:
         asking = QueryBatch(texts, used, encode, allowed, explain, its_names, readable=readable)
         wanted = k if rerank is None else max(k, depth)
         name = method or self.default_method
-        with sound(self.path, f"method {name}"):
+        with sound(self.path, f"method {name}"), stage("search"):
             if self.pool is None:
                 answers = retriever.search(asking, wanted)
             else:
                 answers = self.pool.search(retriever, name, parameters or {}, asking, wanted, self.version)
         if rerank is not None:
-            answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
+            with stage("rerank"):
+                answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
         for i, found in zip(chosen, answers, strict=True):
             hits[i] = found
         return hits

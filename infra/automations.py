@@ -1,6 +1,7 @@
 """Put the automations of automations.yaml on a Prefect server: python infra/automations.py WEBHOOK_URL
 
 Run it again after a change: automations of the same names are replaced, and the webhook's address is set anew.
+With --block ID of a webhook block, print them for `prefect automation create --from-file`; nothing is installed.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ _FILE = Path(__file__).with_name("automations.yaml")
 _WEBHOOK = "indexmill-alerts"
 
 
-def automations(webhook: UUID, file: Path = _FILE) -> list[Automation]:
-    """The automations of a file, calling the webhook of a block."""
+def filled(webhook: UUID, file: Path = _FILE) -> dict[str, Any]:
+    """The content of a file, calling the webhook of a block."""
 
-    def filled(value: Any) -> Any:
+    def fill(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: filled(one) for name, one in value.items()}
+            return {name: fill(one) for name, one in value.items()}
         if isinstance(value, list):
-            return [filled(one) for one in value]
+            return [fill(one) for one in value]
         return str(webhook) if value == "{webhook}" else value
 
-    return [Automation(**filled(one)) for one in yaml.safe_load(file.read_text(encoding="utf-8"))["automations"]]
+    found: dict[str, Any] = fill(yaml.safe_load(file.read_text(encoding="utf-8")))
+    return found
+
+
+def automations(webhook: UUID, file: Path = _FILE) -> list[Automation]:
+    """The automations of a file, calling the webhook of a block."""
+    return [Automation(**one) for one in filled(webhook, file)["automations"]]
 
 
 def install(url: str) -> list[str]:
@@ -48,6 +55,12 @@ def install(url: str) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("webhook", metavar="WEBHOOK_URL", help="where messages are posted, as JSON with a field text")
-    for name in install(parser.parse_args().webhook):
-        print(name)
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("webhook", nargs="?", metavar="WEBHOOK_URL", help="where messages are posted: JSON, field text")
+    how.add_argument("--block", type=UUID, metavar="ID", help="print the automations for this webhook block instead")
+    chosen = parser.parse_args()
+    if chosen.block is not None:
+        print(yaml.safe_dump(filled(chosen.block), sort_keys=False), end="")
+    else:
+        for name in install(chosen.webhook):
+            print(name)

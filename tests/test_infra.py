@@ -85,7 +85,7 @@ def test_automations_know_every_flow_and_every_state_of_theirs() -> None:
         sys.path.remove(str(INFRA))
     assert list(made) == ["indexmill-failed", "indexmill-stale", "indexmill-zombie"]
     names = {name for found in STATES.findall(inspect.getsource(build)) for name in found if name}
-    names -= {"DocumentsFailed", "Stopped"}  # of task runs alone
+    names -= {"Stopped"}  # of task runs alone
     expected = {event.removeprefix("prefect.flow-run.") for event in made["indexmill-zombie"].trigger.expect}
     assert names >= {"Published", "Unchanged", "Skipped", "Refused"}
     assert names <= expected
@@ -98,7 +98,22 @@ def test_a_message_with_quotes_is_still_json() -> None:
     (action,) = loaded("automations.yaml")["automations"][0]["actions"]
     state = {"name": "Refused", "message": 'recall "fell"\nby half'}
     told = jinja2.Template(action["payload"]).render(flow={"name": "f"}, flow_run={"name": "r", "state": state})
-    assert json.loads(told) == {"text": 'f r is Refused: recall "fell"\nby half'}
+    assert json.loads(told) == {"text": 'f r is Refused: recall "fell"\nby half', "state": "Refused", "flow": "f"}
+
+
+def test_automations_can_be_created_from_a_file_as_prefect_documents_it(tmp_path: Path) -> None:
+    """`prefect automation create --from-file` validates each of them so."""
+    from prefect.events.schemas.automations import AutomationCore
+
+    block = uuid4()
+    program = [sys.executable, str(INFRA / "automations.py"), "--block", str(block)]
+    printed = subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout
+    made = [AutomationCore.model_validate(one) for one in yaml.safe_load(printed)["automations"]]
+    assert [one.name for one in made] == ["indexmill-failed", "indexmill-stale", "indexmill-zombie"]
+    failed, stale, _ = made
+    assert {action.block_document_id for one in (failed, stale) for action in one.actions} == {block}  # type: ignore[union-attr]
+    notified = {event.removeprefix("prefect.flow-run.") for event in failed.trigger.expect}  # type: ignore[union-attr]
+    assert notified >= {"Refused", "BadInput", "BudgetReached", "DocumentsFailed", "DiskFull", "Failed", "Crashed"}
 
 
 def test_compose_runs_commands_that_exist() -> None:

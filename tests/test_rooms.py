@@ -33,7 +33,7 @@ FLOORS = {
 }
 """The same inside a room; those of a row may import each other. Modules on no floor are for all."""
 
-BASICS = {"errors", "extras", "forks", "hits", "mistakes", "results"}
+BASICS = {"errors", "extras", "forks", "hits", "mistakes", "results", "telemetry", "telemetry_sdk"}
 """Modules of the reader on no floor."""
 
 COMMAND = "indexmill.command"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from indexmill.retrieve.base import check_count
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
+from indexmill.telemetry import span
 
 __all__ = ["NOTHING_FOUND", "Searched", "answering_of", "answers", "contexts_of", "fit_to_budget", "run_coroutine"]
 
@@ -74,10 +76,12 @@ def answers(
             f"llm= is {type(llm).__name__}; expected what indexmill.open_llm returns, or None for a quotation"
         )
     method = method or snapshot.default_method
+    about: dict[str, str | int] = {"indexmill.method": method, "indexmill.retrieve.questions": len(questions)}
+    if snapshot.version is not None:
+        about["indexmill.version"] = snapshot.version
     way: Answering | None = None
     if llm is not None:
         way = answering_of(method, settings, None if prompts is None else Path(prompts))
-    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, parameters, **retrieval)
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -114,10 +118,21 @@ def answers(
 
     async def all_of_them() -> list[Answer]:
         turns = Turns(concurrency)
-        pairs = zip(questions, contexts, strict=True)
+        pairs = zip(questions, found, strict=True)
         return await all_of(one(question.strip(), hits, turns) for question, hits in pairs)
 
-    return run_coroutine(all_of_them())
+    with span("indexmill.answer", about) as told:
+        found = contexts_of(snapshot, questions, way, method, k, token_budget, parameters, **retrieval)
+        made = run_coroutine(all_of_them())
+        told.set(
+            {
+                "indexmill.answers.found": sum(one.found for one in made),
+                "indexmill.llm_calls": sum(one.calls for one in made),
+                "gen_ai.usage.input_tokens": sum(one.input_tokens for one in made),
+                "gen_ai.usage.output_tokens": sum(one.output_tokens for one in made),
+            }
+        )
+    return made
 
 
 def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
@@ -177,4 +192,4 @@ def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:
     except RuntimeError:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(copy_context().run, asyncio.run, work).result()

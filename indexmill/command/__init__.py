@@ -25,6 +25,7 @@ from indexmill.command.options import Options, shared_options
 from indexmill.errors import ConfigurationError, DiskFull, IndexmillError
 from indexmill.extras import install
 from indexmill.store.free_space import temporary_folder
+from indexmill.telemetry_sdk import configure
 from indexmill.text.printable import printable
 
 __all__ = ["cli", "main", "run"]
@@ -162,6 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows what it can
+    if (problem := configure()) is not None:
+        click.echo(f"warning: {problem}", err=True)
     try:
         done = cli.main(
             args=None if argv is None else list(argv), prog_name="indexmill", standalone_mode=False, obj=options

@@ -26,6 +26,7 @@ from indexmill.models.http_failures import Failure, lost_connection
 from indexmill.models.http_logs import silence
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnreachable
+from indexmill.models.model_call import model_call
 from indexmill.models.secrets import KeySource
 from indexmill.store.canonical import canonical_json, digest_of
 
@@ -184,7 +185,9 @@ class OpenAiLlm:
 
         Raises the errors of ``indexmill.models.llm_errors``.
         """
-        answered = await self._completed(request, correction)
+        with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as told:
+            answered = await self._completed(request, correction)
+            told.ended(answered)
         del request, correction  # a traceback with its locals holds no prompt
         if isinstance(answered, IndexmillError):
             raise answered

@@ -20,6 +20,7 @@ from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
 from indexmill.mistakes import allowed_values
 from indexmill.retrieve.passages import passages_of
+from indexmill.telemetry import stage
 from indexmill.text.names import canonical_name
 from indexmill.text.normalise import parted
 
@@ -208,19 +209,25 @@ class PassageRetriever(ABC):
     def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """The passages of each question as hits, explained a tile of questions at a time: see ``Retriever``."""
         hits: list[list[Hit]] = []
-        ranked = self.rank(asked, k)
-        while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
+        with stage("rank"):
+            ranked = self.rank(asked, k)
+        while True:
+            with stage("rank"):
+                tile = list(islice(ranked, EXPLAINED_TOGETHER))
+            if not tile:
+                return hits
             told: Sequence[Explanations] = [None] * len(tile)
             if asked.explain:
-                told = self.explanations(tile, [range(len(found.rows)) for found in tile])
+                with stage("explain"):
+                    told = self.explanations(tile, [range(len(found.rows)) for found in tile])
             reasons: list[dict[str, Any] | None] = []
             for found, its in zip(tile, told, strict=True):
                 reasons += [None] * len(found.rows) if its is None else its
             rows = np.concatenate([found.rows for found in tile])
             scores = np.concatenate([np.asarray(found.scores, dtype=np.float64) for found in tile])
-            made = iter(self.passages.hits(rows, scores, reasons))
-            hits += [list(islice(made, len(found.rows))) for found in tile]
-        return hits
+            with stage("read"):
+                made = iter(self.passages.hits(rows, scores, reasons))
+                hits += [list(islice(made, len(found.rows))) for found in tile]
 
 
 def parameters_of(artifacts: Artifacts, family: str, known: type[P]) -> P:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from indexmill.models.recogniser import question_names, question_runs
 from indexmill.retrieve.base import Encode, QueryBatch, Vectors
 from indexmill.retrieve.dense import nearest
+from indexmill.telemetry import stage
 from indexmill.text.names import NameIndex
 
 __all__ = [
@@ -63,21 +64,22 @@ def links_of(
     """
     key = f"links at {least}"
     if key not in asked.shared:
-        linked = link_known(asked.questions, names, counts)
-        if asked.names:
-            linked = link_named(asked.names, linked, names, counts)
-        if asked.encode is not None and vectors:
-            linked = link_nearest(
-                asked.questions,
-                linked,
-                asked.encode,
-                vectors,
-                rows,
-                least,
-                asked.names,
-                counts=None if asked.allowed is None else counts,
-            )
-        asked.shared[key] = linked
+        with stage("link"):
+            linked = link_known(asked.questions, names, counts)
+            if asked.names:
+                linked = link_named(asked.names, linked, names, counts)
+            if asked.encode is not None and vectors:
+                linked = link_nearest(
+                    asked.questions,
+                    linked,
+                    asked.encode,
+                    vectors,
+                    rows,
+                    least,
+                    asked.names,
+                    counts=None if asked.allowed is None else counts,
+                )
+            asked.shared[key] = linked
     found: list[Links] = asked.shared[key]
     return found
 

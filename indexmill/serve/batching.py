@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from indexmill.serve.refusals import Busy
+from indexmill.telemetry import current, span
 from indexmill.text.counted import counted
 
 __all__ = ["Batcher"]
@@ -27,6 +29,8 @@ R = TypeVar("R")
 class _Waiting(Generic[R]):
     question: str
     answer: asyncio.Future[tuple[R, int]]
+    context: Context
+    """Of the request, for its trace."""
 
 
 class Batcher(Generic[W, R]):
@@ -61,7 +65,7 @@ class Batcher(Generic[W, R]):
                 f"{counted(self.waiting, 'question is', 'questions are')} waiting already; try again in a moment"
             )
         loop = asyncio.get_running_loop()
-        one: _Waiting[R] = _Waiting(question, loop.create_future())
+        one: _Waiting[R] = _Waiting(question, loop.create_future(), copy_context())
         self._groups.setdefault(way, deque()).append(one)
         self.waiting += 1
         if not self._due:
@@ -99,7 +103,7 @@ class Batcher(Generic[W, R]):
     async def _run(self, way: W, batch: Sequence[_Waiting[R]]) -> None:
         began = time.perf_counter()
         loop = asyncio.get_running_loop()
-        results = await loop.run_in_executor(self._threads, self._each, way, [one.question for one in batch])
+        results = await loop.run_in_executor(self._threads, self._traced, way, batch)
         self._told(len(batch), time.perf_counter() - began)
         current = asyncio.current_task()
         if current is not None:
@@ -112,6 +116,19 @@ class Batcher(Generic[W, R]):
                 one.answer.set_exception(result.error)
             else:
                 one.answer.set_result((result, len(batch)))
+
+    def _traced(self, way: W, batch: Sequence[_Waiting[R]]) -> Sequence[R | _Failed]:
+        """The results of a batch, in the trace of its first question, linked to those of the others."""
+        questions = [one.question for one in batch]
+        if len(batch) == 1:
+            return batch[0].context.run(self._each, way, questions)
+
+        def find() -> Sequence[R | _Failed]:
+            links = [one.context.run(current) for one in batch[1:]]
+            with span("indexmill.batch", {"indexmill.retrieve.questions": len(batch)}, links=links, inner=True):
+                return self._each(way, questions)
+
+        return batch[0].context.run(find)
 
     def _each(self, way: W, questions: Sequence[str]) -> Sequence[R | _Failed]:
         """The result of each question; if they fail together, each is asked alone, so that one spoils no other."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -135,7 +136,8 @@ class Engine:
         self._answering += 1
         seconds = self.limits.answer_seconds
         ends = loop.time() + seconds
-        work: asyncio.Future[Any] = loop.run_in_executor(self._threads, self._answer, request, way, seconds, show)
+        run = copy_context().run  # a thread of a pool does not know the trace of the request
+        work: asyncio.Future[Any] = loop.run_in_executor(self._threads, run, self._answer, request, way, seconds, show)
         work.add_done_callback(self._answered)
         await _within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
         if hits.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import re
@@ -19,9 +20,10 @@ from indexmill.serve.logs import cause, event
 from indexmill.serve.messages import ErrorResponse
 from indexmill.serve.metrics import Metrics
 from indexmill.serve.refusals import TooLarge, TooSlow, WrongHost, failure_of
+from indexmill.telemetry import Span, joined, span
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,6 +31,9 @@ __all__ = ["Guard", "error_response"]
 
 _OPEN = frozenset({"/health", "/ready", "/openapi.json"})
 """Paths that need no token."""
+
+_UNTRACED = _OPEN | {"/metrics", "/mcp"}
+"""Paths that are asked all the time, or held open."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -82,7 +87,9 @@ class Guard:
             scope["state"]["caller"] = caller = self._admit(scope["path"], headers)
             if scope["path"] not in _OPEN:
                 self._rates.take(caller.name)
-            await self._app(scope, self._bounded(scope["path"], receive), answer)
+            with self._traced(scope, headers) as told:
+                await self._app(scope, self._bounded(scope["path"], receive), answer)
+                told.set({"http.response.status_code": status})
         except Exception as error:
             if not status:
                 await error_response(error, request_id)(scope, receive, answer)
@@ -90,6 +97,17 @@ class Guard:
                 event("broken", level=logging.ERROR, request_id=request_id, cause=cause(error))
         finally:
             self._end(scope, status, time.perf_counter() - began)
+
+    @contextlib.contextmanager
+    def _traced(self, scope: Scope, headers: Headers) -> Iterator[Span]:
+        """The span of a request, in the trace that its ``traceparent`` names."""
+        path, method = scope["path"], scope["method"]
+        if path not in self._paths or path in _UNTRACED:
+            yield Span()
+            return
+        about = {"http.request.method": method, "http.route": path, "url.scheme": scope.get("scheme", "http")}
+        with joined(headers), span(f"{method} {path}", about, kind="server") as told:
+            yield told
 
     def _admit(self, path: str, headers: Headers) -> Caller:
         """The caller of a request; raises a Refusal."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Listener, listening
+from tasks.core.traces import CallTrace, run_traced, traced_here
 from tasks.llm.quota import Limits, LocalQuota, RunQuota
 
 __all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "stopped", "timed"]
@@ -28,6 +29,14 @@ class Call:
     local: bool = False  # uses files of this machine: the corpus, or the scratch folder of the run
     asks: bool = False  # asks a language model: its calls under way are paid for
     heard: Listener | None = None  # called from time to time, in any thread, with the progress of the call
+    trace: CallTrace | None = None  # the span of the call; None for a call that is left out of the run's trace
+
+    @property
+    def called(self) -> tuple[Any, ...]:
+        """The function that another process calls, and its arguments."""
+        if self.trace is None:
+            return self.function, *self.arguments
+        return run_traced, self.trace, self.function, *self.arguments
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -117,8 +126,9 @@ class InlineExecutor:
             if call.heard is not None:
                 call.heard(0, 1, None)
             try:
-                with listening(call.heard), _stopped_by(self._stopped):
+                with listening(call.heard), _stopped_by(self._stopped), traced_here(call.trace) as tell:
                     result = call.function(*call.arguments)
+                    tell(result)
             except Exception as error:
                 if not keep_going:
                     raise

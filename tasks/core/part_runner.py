@@ -32,6 +32,7 @@ from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, blames_documents, failing_documents
 from tasks.core.report import Progress, Report, StageReport
 from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
+from tasks.core.stage_trace import StageTrace
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.quota import AskingEnded
@@ -126,26 +127,31 @@ class PartRunner:
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
-            return self._make_parts(stage, specs, report)
+            with StageTrace(stage.name) as trace:
+                return self._make_parts(stage, specs, report, trace)
         except (StoppedError, BudgetReached):
             raise
         except Exception:
             report.parts_failed += 1
             raise
 
-    def _make_parts(self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport) -> Parts:
+    def _make_parts(
+        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace
+    ) -> Parts:
         receipts: Parts = {}
         by_key: dict[str, list[PartSpec]] = {}  # shards with equal inputs share one part
         with self.report.at_work(stage.name):
             wanted = list(specs)
             self.progress.begin(stage.name, len(wanted))
-            calls = self._calls(stage, wanted, by_key, receipts, report)
+            calls = self._calls(stage, wanted, by_key, receipts, report, trace)
+            trace.begin(len(by_key))
         try:
             if any(call.asks for call in calls):
                 with self.report.at_work(stage.name):
                     self._answer_ahead(stage, [call.arguments[0] for call in calls if call.asks], report)
             for key, made in self._made(stage, calls):
                 same = by_key[key]
+                trace.add(made)
                 self._receipts[key] = self._count(stage, report, made)
                 receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
                 self.progress.within(stage.name, key, None)
@@ -170,6 +176,7 @@ class PartRunner:
         by_key: dict[str, list[PartSpec]],
         receipts: Parts,
         report: StageReport,
+        trace: StageTrace,
     ) -> list[Call]:
         """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in wanted:
@@ -197,6 +204,7 @@ class PartRunner:
                     local=stage.local,
                     asks=spec.asking is not None,
                     heard=heard,
+                    trace=trace.of_call(len(calls), key, spec.shard),
                 )
             )
         return calls

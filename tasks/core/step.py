@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from indexmill.telemetry import span
 from schemas.config import Configuration
 from tasks.core.stage import Stage
 
@@ -33,3 +34,8 @@ class Step:
     enabled: Callable[[Configuration], bool] = _always
     of_shards: bool = False
     needs: tuple[str, ...] = ()
+
+    def run(self, build: Any) -> None:
+        """Drive the step as a part of the run's trace."""
+        with span(f"step {self.name}", {"indexmill.step": self.name}, inner=True):
+            self.drive(build)

@@ -87,7 +87,7 @@ class Build(CorpusRun):
         while True:
             try:
                 for step in self.steps:
-                    step.drive(self)
+                    step.run(self)
                 return self.manifest()
             except DocumentsFailed as failed:
                 self.begin_again(failed)

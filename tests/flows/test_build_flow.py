@@ -53,7 +53,7 @@ class Seen:
     flow: str
     tasks: dict[str, Any]
     logs: list[tuple[str, str]]  # the task of each, "" for the flow, and what it says
-    pages: list[str]
+    artifacts: dict[str | None, Any]  # by key
 
     def needs(self, name: str) -> set[str]:
         """The task runs that one waits for."""
@@ -91,7 +91,7 @@ def seen(since: int) -> Seen:
             client.read_flow(run.flow_id).name,
             {one.name: one for one in tasks},
             [(names.get(cast(UUID, log.task_run_id), ""), log.message) for log in logs],
-            [str(one.data) for one in pages],
+            {one.key: one.data for one in pages},
         )
 
 
@@ -123,7 +123,8 @@ def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any
         assert first.needs(step.name) == {need for need in step.needs if need in first.tasks}
     (said,) = [message for task, message in first.logs if task == "split" and message.startswith("split: ")]
     assert " made, 0 reused in " in said
-    (page,) = first.pages
+    assert first.artifacts.keys() == {"indexmill-run", "indexmill-progress"}
+    page = str(first.artifacts["indexmill-run"])
     assert "| split | " in page
     assert "Published: version 1, 12 documents" in page
 
@@ -148,7 +149,7 @@ def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any
     assert refused.message.split(".")[0] in everything
     assert "Traceback" not in everything
     assert "NoneType" not in everything
-    assert "GateRefused" in refused.pages[0]
+    assert "GateRefused" in str(refused.artifacts["indexmill-run"])
     assert [run.state for run in runs.list_runs(open_folder(chosen["store"]))] == ["published", "unchanged", "refused"]
 
 

@@ -29,7 +29,11 @@ def test_an_extra_that_is_advised_is_one_of_the_package_and_brings_what_is_missi
         for extra, requirements in declared.items()
     }
     brought_by_others = {"torch": "sentence_transformers", "transformers": "sentence_transformers", "httpx2": "openai"}
-    brought_by_others |= {"haystack": "haystack_ai", "llama_index": "llama_index_core"}
+    brought_by_others |= {
+        "haystack": "haystack_ai",
+        "llama_index": "llama_index_core",
+        "openlineage": "openlineage_python",
+    }
     for package, extra in extras._EXTRAS.items():
         assert brought_by_others.get(package, package) in named[extra], package
     assert "pipeline" in declared

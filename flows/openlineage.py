@@ -1,0 +1,245 @@
+"""OpenLineage events of a run: what it read, what it published, how it ended.
+
+Nothing is sent unless the package is configured, in the ways that it documents: ``OPENLINEAGE_URL``, variables that
+begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A receiver that is slow or down costs a run seconds and a
+warning.
+
+Events hold names of places, counts and versions; no text, and no id of a document.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import indexmill
+from indexmill.errors import IndexmillError
+from indexmill.extras import install
+from indexmill.models.secrets import redacted
+from indexmill.store.manifest import Manifest
+from schemas.config import Configuration
+from storage.clock import Clock
+from tasks.core.report import Report
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+__all__ = ["RunLineage", "dataset_of", "is_configured", "uuid_of"]
+
+_PRODUCER = f"pkg:pypi/indexmill@{indexmill.__version__}"
+_FILE = "openlineage.yml"
+_LONGEST = 1000
+"""The maximum length of an error's message."""
+
+_PATIENCE = 8.0
+"""Seconds that the end of a run waits for its events to be sent."""
+
+
+def is_configured(environment: Mapping[str, str] | None = None) -> bool:
+    """True if the environment or a file says where events go."""
+    given = os.environ if environment is None else environment
+    if given.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    if given.get("OPENLINEAGE_URL") or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in given):
+        return True
+    files = (Path(given.get("OPENLINEAGE_CONFIG") or _FILE), Path(_FILE), Path.home() / ".openlineage" / _FILE)
+    return any(file.is_file() for file in files)
+
+
+def uuid_of(run_id: str) -> str:
+    """The UUID that stands for a run: the same whenever it is computed."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"indexmill:run:{run_id}"))
+
+
+def dataset_of(place: Path | str) -> tuple[str, str]:
+    """Namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
+    if isinstance(place, Path):
+        return "file", str(place.absolute())
+    url = urlsplit(place)
+    return f"{url.scheme}://{url.hostname or ''}", url.path.strip("/") or "/"
+
+
+class RunLineage:
+    """Sends the events of one run, in order, from a thread that ends with it. Never raises; warns once."""
+
+    def __init__(
+        self, command: str, configuration: Configuration, warn: Callable[[str], None], clock: Clock = time.time
+    ) -> None:
+        self._command, self._configuration, self._warn, self._clock = command, configuration, warn, clock
+        self._run = ""
+        self._events: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._failure = ""
+
+    def started(self, run_id: str) -> None:
+        """The run has begun; it has a record now."""
+        if not is_configured():
+            return
+        if find_spec("openlineage") is None:
+            self._warn(
+                "OpenLineage is configured, and nothing is sent: the package openlineage-python is not installed: "
+                f"{install('openlineage')}"
+            )
+            return
+        self._run = run_id
+        self._thread = threading.Thread(target=self._send, name="openlineage", daemon=True)
+        self._thread.start()
+        self._emit("START", {}, None, None)
+
+    def ended(self, outcome: str, report: Report, manifest: Manifest | None, version: int | None, error: Any) -> None:
+        """The run has ended. outcome: in the words of its record. manifest: what it published, if it did."""
+        if self._thread is None:
+            return
+        kinds = {"published": "COMPLETE", "unchanged": "COMPLETE", "interrupted": "ABORT", "superseded": "ABORT"}
+        facets = {"outcome": outcome, **_counts(report)}
+        self._emit(kinds.get(outcome, "FAIL"), facets, report, None if manifest is None else (manifest, version), error)
+        self._events.put(None)
+        self._thread.join(_PATIENCE)
+        if self._thread.is_alive():
+            self._failure = f"the receiver has not answered for {_PATIENCE:g} seconds"
+        if self._failure:
+            self._warn(f"OpenLineage events of this run are missing: {self._failure}")
+
+    def _send(self) -> None:
+        while (make := self._events.get()) is not None:
+            if self._failure:
+                continue
+            try:
+                self._client().emit(make())
+            except Exception as error:  # of any transport
+                self._failure = redacted(f"{type(error).__name__}: {error}")[:_LONGEST]
+
+    def _client(self) -> OpenLineageClient:
+        from openlineage.client import OpenLineageClient
+        from openlineage.client.event_v2 import set_producer
+
+        set_producer(_PRODUCER)
+        return OpenLineageClient()
+
+    def _emit(
+        self,
+        kind: str,
+        counts: Mapping[str, Any],
+        report: Report | None,
+        published: tuple[Manifest, int | None] | None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Queue an event; its time is now."""
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+        self._events.put(lambda: self._event(kind, now, counts, report, published, error))
+
+    def _event(
+        self,
+        kind: str,
+        now: str,
+        counts: Mapping[str, Any],
+        report: Report | None,
+        published: tuple[Manifest, int | None] | None,
+        error: BaseException | None,
+    ) -> Any:
+        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+        from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
+        from openlineage.client.generated.base import RunFacet
+
+        run: dict[str, Any] = {
+            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
+                version=indexmill.__version__, name="indexmill"
+            ),
+            "indexmill_run": RunFacet().with_additional_properties(id=self._run, command=self._command, **counts),
+        }
+        if error is not None:
+            run["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+                message=_message(error), programmingLanguage="PYTHON"
+            )
+        namespace, name = dataset_of(self._configuration.store)
+        job = job_type_job.JobTypeJobFacet(
+            processingType="BATCH", integration="INDEXMILL", jobType=self._command.upper()
+        )
+        return RunEvent(
+            eventType=RunState(kind),
+            eventTime=now,
+            run=Run(runId=uuid_of(self._run), facets=run),
+            job=Job(
+                namespace=os.environ.get("OPENLINEAGE_NAMESPACE") or "indexmill",
+                name=f"{self._command} {namespace}:{name}"
+                if namespace == "file"
+                else f"{self._command} {namespace}/{name}",
+                facets={"jobType": job},
+            ),
+            inputs=self._inputs(report),
+            outputs=[] if published is None else [_output(namespace, name, *published, report)],
+            producer=_PRODUCER,
+        )
+
+    def _inputs(self, report: Report | None) -> list[InputDataset]:
+        """The sources of the corpus. The rows are those of all together, so one alone is told them."""
+        from openlineage.client.event_v2 import InputDataset
+        from openlineage.client.facet_v2 import input_statistics_input_dataset
+
+        corpus = self._configuration.corpus
+        sources = [] if corpus is None else list(corpus.paths)
+        facets: dict[str, Any] = {}
+        scan = None if report is None else report.stages.get("ingest")
+        if len(sources) == 1 and scan is not None and "documents" in scan.counts:
+            rows = scan.counts["documents"] + scan.counts["quarantined"]
+            facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
+        return [InputDataset(*dataset_of(Path(source)), inputFacets=facets) for source in sources]
+
+
+def _output(namespace: str, name: str, manifest: Manifest, version: int | None, report: Report | None) -> OutputDataset:
+    """The version that was published."""
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
+    from openlineage.client.generated.base import DatasetFacet
+
+    facets: dict[str, Any] = {}
+    if version is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version))
+    if report is not None and report.quality is not None:
+        told = {name: report.quality[name] for name in ("k", "questions", "recall")}
+        compared = report.quality["compared"]
+        if compared:
+            told |= {"before": compared["before"], "versionBefore": compared["version"]}
+        facets["indexmill_quality"] = DatasetFacet().with_additional_properties(**told)
+    corpus = manifest.corpus
+    facets["indexmill_index"] = DatasetFacet().with_additional_properties(
+        documents=corpus.documents,
+        passages=corpus.passages,
+        families=sorted(manifest.families),
+        corpusFingerprint=corpus.fingerprint,
+    )
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=corpus.documents,
+        size=sum(one.bytes for one in manifest.artifacts),
+        fileCount=len(manifest.artifacts),
+    )
+    return OutputDataset(namespace, name, facets=facets, outputFacets={"outputStatistics": statistics})
+
+
+def _counts(report: Report) -> dict[str, Any]:
+    """The figures of a run."""
+    return {
+        "partsMade": report.parts_made,
+        "partsReused": report.parts_reused,
+        "refusedRows": report.total("quarantined"),
+        "modelCalls": report.total("llm_calls"),
+        "inputTokens": report.total("llm_input_tokens"),
+        "outputTokens": report.total("llm_output_tokens"),
+        "cost": report.cost,
+    }
+
+
+def _message(error: BaseException) -> str:
+    """What an event says of an error: of one that is not ours the name alone, since its message may hold a text."""
+    ours = isinstance(error, (IndexmillError, KeyboardInterrupt))
+    return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

@@ -1,0 +1,28 @@
+"""The last spans of workers, which are sent before the workers end: a worker that is killed sends nothing more."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+from typing import Any
+
+from distributed import Client
+
+from flows.cluster import in_thread
+from indexmill import telemetry, telemetry_sdk
+
+__all__ = ["send_spans"]
+
+_SECONDS = 10.0
+"""How long the end of a run waits for its workers to send."""
+
+
+def send_spans(client: Client) -> None:
+    """Have every worker send its spans, if this run is traced; waits for a bounded time, and never raises."""
+    if not telemetry.is_traced():
+        return
+    sent: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    in_thread("send-spans", functools.partial(client.run, telemetry_sdk.flush, on_error="ignore"), sent)
+    with contextlib.suppress(Exception):
+        sent.result(_SECONDS)

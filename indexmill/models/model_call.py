@@ -1,0 +1,75 @@
+"""Spans and metrics of calls to models by OpenTelemetry's conventions (``gen_ai.*``): names, tokens, times, no text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from indexmill.models.llm import Completion
+from indexmill.telemetry import Span, record, span
+
+__all__ = ["ModelCall", "model_call"]
+
+_LONGEST = 100
+"""The maximum length of a name that an endpoint says."""
+
+
+class ModelCall:
+    """A call at work. kind: the name of the error in place of an answer, if there was one."""
+
+    def __init__(self, told: Span) -> None:
+        self._span = told
+        self.kind: str | None = None
+        self.answer: Completion | None = None
+
+    def ended(self, answered: Completion | Exception) -> None:
+        """Report an answer, or the error in its place, which may have been billed."""
+        billed = getattr(answered, "billed", None) if isinstance(answered, Exception) else answered
+        if isinstance(billed, Completion):
+            self.answer = billed
+            self._span.set(
+                {
+                    "gen_ai.response.model": billed.model[:_LONGEST],
+                    "gen_ai.response.finish_reasons": [billed.finish_reason[:_LONGEST]],
+                    "gen_ai.usage.input_tokens": billed.input_tokens,
+                    "gen_ai.usage.output_tokens": billed.output_tokens,
+                }
+            )
+        if isinstance(answered, Exception):
+            self.kind = type(answered).__name__
+            self._span.failed(self.kind)
+
+
+@contextmanager
+def model_call(operation: str, model: str, base_url: str, task: str, max_tokens: int) -> Iterator[ModelCall]:
+    """Report the call of the block, as a part of the current span.
+
+    operation: what the conventions call it, such as ``chat``. task: the kind of question, such as ``summary``.
+    """
+    url = urlsplit(base_url)
+    labels: dict[str, str | int] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "openai",  # by the protocol; the endpoint may be anybody's
+        "gen_ai.request.model": model,
+        "server.address": url.hostname or "",
+    }
+    if url.port is not None:
+        labels["server.port"] = url.port
+    more: dict[str, str | int] = {"gen_ai.request.max_tokens": max_tokens, "indexmill.llm.task": task}
+    began = time.perf_counter()
+    with span(f"{operation} {model}", labels | more, kind="client", inner=True) as told:
+        call = ModelCall(told)
+        try:
+            yield call
+        except BaseException as error:
+            call.kind = type(error).__name__
+            raise
+        finally:
+            if call.answer is not None:
+                for kind, tokens in (("input", call.answer.input_tokens), ("output", call.answer.output_tokens)):
+                    record("gen_ai.client.token.usage", tokens, {**labels, "gen_ai.token.type": kind})
+            if call.kind is not None:
+                labels["error.type"] = call.kind
+            record("gen_ai.client.operation.duration", time.perf_counter() - began, labels)

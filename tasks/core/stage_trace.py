@@ -1,0 +1,89 @@
+"""The span of a stage, and of a sample of its parts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from types import TracebackType
+from typing import Any, Self
+
+from indexmill.telemetry import Span, add, carried, span
+from tasks.core.stage import PartResult
+from tasks.core.traces import CallTrace
+
+__all__ = ["EACH", "FIRST", "StageTrace", "facts_of"]
+
+FIRST = 8
+EACH = 64
+"""The first so many parts of a stage have a span, and then every so-manieth: a night may make a hundred thousand."""
+
+_COUNTS = ("vectors_made", "vectors_reused", "llm_calls", "llm_ledger", "llm_input_tokens", "llm_output_tokens")
+"""The counts of parts that spans show."""
+
+
+class StageTrace:
+    """The span of a stage's parts, as a context manager. Used by one thread."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._counts: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
+        self._headers: dict[str, str] = {}
+        self._parts = 0
+
+    def __enter__(self) -> Self:
+        self._stack = contextlib.ExitStack()
+        begun = span(f"stage {self._stage}", {"indexmill.stage": self._stage}, inner=True)
+        self._span: Span = self._stack.enter_context(begun)
+        if self._span.recorded:
+            self._headers = carried()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._outcomes["reused"] = self._parts - self._outcomes["made"]
+        for outcome, parts in sorted(self._outcomes.items()):
+            if parts:
+                add("indexmill.parts", parts, {"indexmill.stage": self._stage, "indexmill.outcome": outcome})
+        told = {name: self._counts[name] for name in _COUNTS if self._counts[name]}
+        self._span.set(
+            {
+                "indexmill.parts": self._parts,
+                "indexmill.parts.made": self._outcomes["made"],
+                "indexmill.parts.reused": self._outcomes["reused"],
+                **{f"indexmill.{name}": count for name, count in told.items()},
+            }
+        )
+        self._stack.__exit__(kind, error, trace)
+
+    def begin(self, parts: int) -> None:
+        """The number of parts that are wanted is known."""
+        self._parts = parts
+
+    def of_call(self, number: int, key: str, shard: str) -> CallTrace | None:
+        """The span of the call that makes a part, the number-th of the stage; None for one that has none."""
+        if not self._headers or (number >= FIRST and number % EACH):
+            return None
+        attributes = {"indexmill.stage": self._stage, "indexmill.part.key": key, "indexmill.part.shard": shard}
+        return CallTrace(f"part {self._stage}", attributes, facts_of, self._headers)
+
+    def add(self, made: PartResult) -> None:
+        """A part is there."""
+        self._outcomes["reused" if made.reused else "made"] += 1
+        self._counts.update(made.counts)
+
+
+def facts_of(made: Any) -> dict[str, Any]:
+    """What a span shows of a part."""
+    if not isinstance(made, PartResult):
+        return {}
+    counts = {f"indexmill.{name}": made.counts[name] for name in _COUNTS if made.counts.get(name)}
+    return {
+        "indexmill.part.reused": made.reused,
+        "indexmill.part.rows": max(made.receipt.rows.values(), default=0),
+        "indexmill.part.bytes": sum(made.receipt.bytes.values()),
+        "indexmill.part.failed": made.receipt.failed,
+        **counts,
+    }
