@@ -12,6 +12,7 @@ _EXTRAS = {
     "httpx2": "answer",
     "cryptography": "signed",
     "haystack": "haystack",
+    "jinja2": "explore",
     "langchain_core": "langchain",
     "llama_index": "llamaindex",
     "obstore": "cloud",

@@ -22,6 +22,7 @@ FLOORS = {
         "mcp",
         "serve",
         "adapters",
+        "explore",
         "evaluate diff follower",
         "snapshot",
         "families",
