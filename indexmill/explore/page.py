@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from indexmill.explore.graph import KINDS, Node, Part
+from indexmill.explore.graph import KINDS, Node, Part, Step
 from indexmill.explore.layout import laid_out
 from indexmill.explore.vendor_files import libraries
 from indexmill.extras import not_installed
@@ -58,6 +58,7 @@ def page_of(part: Part) -> Page:
         groups=groups,
         counts=[(kind, len(members)) for kind, members in groups],
         near=_near(part),
+        path=_path(part),
         few=_FEW,
         roles=_ROLES,
         libraries=" and ".join(f"{one.name} {one.version}" for one in libraries()),
@@ -155,6 +156,15 @@ def _near(part: Part) -> list[list[int]]:
         found[source][target] = None
         found[target][source] = None
     return [list(one) for one in found]
+
+
+def _path(part: Part) -> list[list[Step]]:
+    """The steps of the retrieval, those that say the same but for where they lead together; each hit by itself."""
+    found: dict[object, list[Step]] = {}
+    for at, step in enumerate(part.path):
+        key = (step.role, step.source, step.text) if step.role != "hit" else at
+        found.setdefault(key, []).append(step)
+    return list(found.values())
 
 
 def _ends(part: Part) -> Iterator[tuple[int, int]]:

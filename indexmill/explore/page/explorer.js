@@ -204,13 +204,15 @@
   function label(context, shown, settings, plate) {
     if (!shown.label) return;
     context.font = `${settings.labelWeight} ${settings.labelSize}px ${settings.labelFont}`;
-    const x = shown.x + shown.size + 3, y = shown.y + settings.labelSize / 3;
+    const width = context.measureText(shown.label).width, room = context.canvas.clientWidth || Infinity;
+    const right = shown.x + shown.size + 3, fits = right + width + 4 < room;
+    const x = fits ? right : Math.max(4, shown.x - shown.size - 3 - width), y = shown.y + settings.labelSize / 3;
     if (plate) {
       context.fillStyle = colours.ground;
       context.strokeStyle = colours.text;
       context.lineWidth = 1;
       context.beginPath();
-      context.rect(x - 3, y - settings.labelSize, context.measureText(shown.label).width + 6, settings.labelSize + 6);
+      context.rect(x - 3, y - settings.labelSize, width + 6, settings.labelSize + 6);
       context.fill();
       context.stroke();
     } else {
@@ -229,7 +231,7 @@
     const graph = new graphology.Graph({ type: "directed", multi: false });
     data.nodes.forEach((node, at) => {
       graph.addNode(String(at), {
-        x: node.x, y: node.y, size: node.size, label: short(node.label, 30), kind: node.kind,
+        x: node.x, y: node.y, size: node.size * (narrow.matches ? 0.65 : 1), label: short(node.label, 30), kind: node.kind,
         shape: (KINDS[node.kind] ?? 3) + (node.role ? 4 : 0), zIndex: node.role ? 1 : 0,
       });
     });
