@@ -1,7 +1,8 @@
 """Places for the nodes of a graph: forces between all nodes and along edges (ForceAtlas2, Jacomy et al. 2014).
 
 Nodes repel each other by the product of their degrees (plus one) over their distance, edges attract by the distance,
-and gravity keeps what is not connected near. As the time grows with the square of the nodes, those with the most edges
+and gravity keeps what is not connected near. In the end distances from the middle are evened out, so that
+a group that lies apart leaves the others their room. As the time grows with the square of the nodes, those with the most edges
 find their places first, then all others move a little from the middle of their neighbours.
 """
 
@@ -24,7 +25,12 @@ _BLOCK = 64
 """Rows of distances that are in memory at once. So few stay in a processor's cache and on one thread of BLAS: products
 this thin take four times as long on two, and a thread's sums do not depend on the machine's number of them."""
 
-_GRAVITY = 1.0
+_GRAVITY = 0.02
+"""Of a node of the mass 1 at the distance 1: it grows with both."""
+
+_EVEN = 0.6
+"""How much of a node's distance from the middle is by its rank, which fills a disc evenly; the rest is by its place."""
+
 _GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
@@ -100,8 +106,7 @@ def _moved(
         for axis in (0, 1):
             force[:, axis] += np.bincount(ends[:, 0], pull[:, axis], count).astype(np.float32)
             force[:, axis] -= np.bincount(ends[:, 1], pull[:, axis], count).astype(np.float32)
-        distance = np.maximum(np.linalg.norm(places, axis=1, keepdims=True), 1e-3)
-        force -= _GRAVITY * mass[:, None] * places / distance
+        force -= _GRAVITY * mass[:, None] * places
         force /= mass[:, None]
         # A node that swings back and forth slows down, one that goes on speeds up: "swinging" and "traction" there.
         along = (force * before).sum(axis=1)
@@ -137,6 +142,13 @@ def _repulsion(places: npt.NDArray[np.float32], mass: npt.NDArray[np.float32]) -
 def _scaled(places: npt.NDArray[np.float32]) -> Places:
     """Places around 0 and within -1 and 1, in steps of 0.0001."""
     found = places.astype(np.float64)
+    found -= np.median(found, axis=0)
+    radius = np.linalg.norm(found, axis=1)
+    reach = np.log1p(radius / (float(np.median(radius)) or 1.0))
+    order = radius.argsort(kind="stable").argsort(kind="stable")
+    even = np.sqrt((order + 1) / len(radius))
+    wanted = (1 - _EVEN) * reach / (float(reach.max()) or 1.0) + _EVEN * even
+    found *= (wanted / np.maximum(radius, 1e-9))[:, None]
     found -= (found.min(axis=0) + found.max(axis=0)) / 2
     largest = float(np.abs(found).max()) or 1.0
     return np.asarray(np.round(found / largest, 4) + 0.0)

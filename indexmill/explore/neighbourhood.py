@@ -39,7 +39,7 @@ MOST_NODES = 2_000
 HITS = 10
 """The hits of a question, the first of the neighbourhood."""
 
-_EDGES = 5
+_EDGES = 4
 """The most edges, as a multiple of the nodes: more are no picture."""
 
 _LONE = 0.1

@@ -128,7 +128,7 @@
 
   function paint() {
     const style = getComputedStyle(document.documentElement);
-    for (const name of ["ground", "text", "soft", "edge", "path", "passage", "entity", "community", "other", "line"]) {
+    for (const name of ["ground", "text", "soft", "edge", "faint", "path", "passage", "entity", "community", "other", "line"]) {
       colours[name] = style.getPropertyValue(`--${name}`).trim();
     }
   }
@@ -229,9 +229,11 @@
 
   function draw() {
     const graph = new graphology.Graph({ type: "directed", multi: false });
+    // Many nodes, or a small screen: smaller ones, so that they do not cover each other.
+    const scale = Math.max(0.6, Math.min(1, Math.sqrt(400 / data.nodes.length))) * (narrow.matches ? 0.7 : 1);
     data.nodes.forEach((node, at) => {
       graph.addNode(String(at), {
-        x: node.x, y: node.y, size: node.size * (narrow.matches ? 0.65 : 1), label: short(node.label, 30), kind: node.kind,
+        x: node.x, y: node.y, size: node.size * scale, label: short(node.label, 30), kind: node.kind,
         shape: (KINDS[node.kind] ?? 3) + (node.role ? 4 : 0), zIndex: node.role ? 1 : 0,
       });
     });
@@ -246,8 +248,8 @@
       if (matching !== null && !matching.has(at) && at !== middle) return false;
       return middle < 0 || at === middle || near[middle].has(at);
     };
-    paint();
     const many = data.nodes.length > 800;
+    paint();
     sigma = new Sigma(graph, document.getElementById("graph"), {
       nodeProgramClasses: { shape: program(Sigma.rendering.NodeProgram, Sigma.utils.floatColor) },
       edgeProgramClasses: { line: Sigma.rendering.EdgeLineProgram, wide: Sigma.rendering.EdgeRectangleProgram },
@@ -257,7 +259,7 @@
       labelSize: 13,
       labelDensity: 0.6,
       labelGridCellSize: 130,
-      labelRenderedSizeThreshold: 5,
+      labelRenderedSizeThreshold: 5 * scale,
       zIndex: true,
       hideEdgesOnMove: many,
       stagePadding: narrow.matches ? 24 : 40,
@@ -277,7 +279,7 @@
       edgeReducer: (edge, given) => {
         const [source, target] = graph.extremities(edge).map(Number);
         if (given.path) Object.assign(given = { ...given }, { color: colours.path, type: "wide", zIndex: 2 });
-        else given = { ...given, color: colours.edge, zIndex: 0 };
+        else given = { ...given, color: many ? colours.faint : colours.edge, zIndex: 0 };
         const middle = centre();
         if (middle >= 0) {
           if (source !== middle && target !== middle) return { ...given, hidden: true };
