@@ -87,7 +87,7 @@ def command(
 
     html = page_of(part).html
     if output == "-":
-        click.get_binary_stream("stdout").write(html)
+        click.echo(html, nl=False)
         return
     _write(Path(output), html)
     size = f"{counted(len(part.nodes), 'node')}, {counted(len(part.edges), 'link')}, {byte_size(len(html))}"

@@ -2,8 +2,8 @@
 
 Nodes repel each other by the product of their degrees (plus one) over their distance, edges attract by the distance,
 and gravity keeps what is not connected near. In the end distances from the middle are evened out, so that
-a group that lies apart leaves the others their room. As the time grows with the square of the nodes, those with the most edges
-find their places first, then all others move a little from the middle of their neighbours.
+a group that lies apart leaves the others their room. As the time grows with the square of the nodes, those with the
+most edges find their places first, then all others move a little from the middle of their neighbours.
 """
 
 from __future__ import annotations

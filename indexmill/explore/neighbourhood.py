@@ -75,8 +75,8 @@ def neighbourhood(
     most, ``MOST_NODES`` at the highest. principals: as ``Snapshot.retrieve`` takes them: nothing that they may not read
     takes part, not even as a number.
 
-    Raises NotFound for an entity or a community that is not there for the reader, BadInput for several starts or a
-    number out of bounds, and as ``Snapshot.retrieve`` does.
+    Raises BadInput for an entity or a community that is not there for the reader, for several starts and a number out
+    of bounds, and as ``Snapshot.retrieve`` does.
     """
     given = [name for name, value in _starts(entity, community, question) if value is not None]
     if len(given) > 1:

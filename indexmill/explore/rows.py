@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from indexmill.errors import BadInput, NotFound
+from indexmill.errors import BadInput
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.communities import Communities
 from indexmill.retrieve.entity_labels import entity_labels_of
@@ -104,8 +104,9 @@ class ReadableRows:
     def entity(self, name: str) -> int:
         """The row of an entity by any spelling of its name, or by its id.
 
-        Raises NotFound, which names entities that are written alike, for one that the reader does not know.
+        Raises BadInput, which names entities that are written alike, for one that the reader does not know.
         """
+        name = _text(name)
         canonical = canonical_name(name)
         by_name, by_id = self.entity_rows([entity_id(canonical), name])
         if canonical and by_name >= 0:
@@ -114,15 +115,15 @@ class ReadableRows:
             return by_id
         alike = self._alike(canonical)
         meant = f"; did you mean {' or '.join(alike)}?" if alike else ""
-        raise NotFound(f"there is no entity {name!r:.200}{meant}")
+        raise BadInput(f"there is no entity {name!r:.200}{meant}")
 
     def community(self, community_id: str) -> int:
-        """The row of a community by its id. Raises NotFound, BadInput if the snapshot has no communities."""
+        """The row of a community by its id. Raises BadInput for one that is not there for the reader."""
         if self.communities is None:
             raise BadInput("the index has no communities: start from an entity or a question")
-        row = self.communities.row(community_id)
+        row = self.communities.row(_text(community_id))
         if row < 0 or not self.shown_communities[row]:
-            raise NotFound(f"there is no community {community_id!r:.200}; `indexmill show` draws them with their ids")
+            raise BadInput(f"there is no community {community_id!r:.200}; `indexmill show` draws them with their ids")
         return row
 
     def _alike(self, name: str) -> list[str]:
@@ -142,3 +143,8 @@ class ReadableRows:
         by_name = {names[at]: int(known[at]) for at in near}
         rows = np.array([by_name[one] for one in chosen], dtype=np.int64)
         return self.labels.shown(rows, self.readable)
+
+
+def _text(given: str) -> str:
+    """A text of a command line or an address, with what is not valid Unicode replaced: no table holds it."""
+    return given.encode("utf-8", "replace").decode("utf-8")

@@ -122,7 +122,8 @@ class Surface:
 
     async def explore(self, request: Request) -> Response:
         """GET /explore."""
-        if request.headers.get("sec-fetch-site") == "cross-site" and request.headers.get("sec-fetch-dest") != "document":
+        site, use = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "dest"))
+        if site == "cross-site" and use != "document":
             raise Embedded("this page cannot be loaded by other sites: open it by its address")
         if importlib.util.find_spec("jinja2") is None:
             raise NoExplorer("this server draws no pages: those who run it install 'indexmill[explore]'")
