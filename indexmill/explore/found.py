@@ -24,13 +24,14 @@ _LONGEST = 400
 class Reason:
     """An entity or a community that led to a hit.
 
-    kind: ``entity`` or ``community``. hop: 0 for what the question names. source: the surface that it was reached from.
+    kind: ``entity`` or ``community``. hop: 0 for what the question names, None where the method does not say. source:
+    the surface that it was reached from.
     """
 
     kind: str
     id: str
     score: float | None
-    hop: int = 0
+    hop: int | None = None
     source: str | None = None
     sentence: str = ""
 
@@ -80,12 +81,12 @@ def _by_method(explanation: Mapping[str, Any] | None) -> Iterator[tuple[str, Map
 
 def _reason(kind: str, identity: str, said: Mapping[str, Any]) -> Reason:
     score = said.get("score", said.get("added"))
-    hop, sentence = said.get("hop", 0), said.get("sentence")
+    hop, sentence = said.get("hop"), said.get("sentence")
     return Reason(
         kind,
         identity,
         float(score) if isinstance(score, int | float) else None,
-        hop if isinstance(hop, int) else 0,
+        hop if isinstance(hop, int) else None,
         said.get("reached_from"),
         sentence if isinstance(sentence, str) else "",
     )

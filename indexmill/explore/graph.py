@@ -11,8 +11,8 @@ __all__ = ["KINDS", "Edge", "Node", "Part", "Role", "Start", "Step"]
 KINDS = ("passage", "entity", "community")
 """The kinds of nodes that every part has; a method may find others, such as summaries."""
 
-Role = Literal["", "start", "seed", "bridge", "hit"]
-"""What a node is to the start: itself; named by the question; reached through a sentence; found."""
+Role = Literal["", "start", "seed", "bridge", "through", "hit"]
+"""What a node is to the start: itself; named by the question; reached over a sentence; led to a hit; found."""
 
 
 @dataclass(frozen=True, slots=True)

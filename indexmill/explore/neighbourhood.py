@@ -167,16 +167,16 @@ class _Part:
         best: dict[_Key, Reason] = {}
         for _, found in led:
             for key, reason in found:
-                if key not in best or (reason.score or 0) > (best[key].score or 0):
+                if key not in best or _says_more(reason, best[key]):
                     best[key] = reason
         sources = {key: self._source_of(reason) for key, reason in best.items()}
-        for source in sources.values():
+        for key, source in sources.items():
             if source is not None and source not in best:
-                best[source] = Reason("entity", "", None)
-        order = sorted(best, key=lambda key: (best[key].hop, -(best[key].score or 0), key))
+                best[source] = Reason("entity", "", None, 0 if best[key].hop == 1 else None)
+        order = sorted(best, key=lambda key: (*_order(best[key]), key))
         for key in order:
             reason, source = best[key], sources.get(key)
-            role: Role = "bridge" if source is not None else "seed"
+            role: Role = "bridge" if source is not None else "seed" if reason.hop == 0 else "through"
             self._add(key, role)
             self._steps.append((role, key, source, reason.score, reason.sentence))
             if source is not None:
@@ -476,6 +476,17 @@ class _Part:
             score=hit.score,
             why=tuple(_one_line(line, _TEXT) for line in lines(hit)),
         )
+
+
+def _says_more(reason: Reason, other: Reason) -> bool:
+    """True if one of two reasons alone says how an entity was reached, or else has the higher score."""
+    said, before = (one.hop is not None for one in (reason, other))
+    return said if said is not before else (reason.score or 0) > (other.score or 0)
+
+
+def _order(reason: Reason) -> tuple[bool, int, float]:
+    """Where a reason stands on the path: by its hop, and by falling score."""
+    return reason.hop is None, reason.hop or 0, -(reason.score or 0)
 
 
 def _one_line(text: str, most: int = _LABEL) -> str:

@@ -33,7 +33,7 @@ __all__ = ["Page", "page_of"]
 _FEW = 12
 """Neighbours of a node that the page lists where no script runs; the script lists more."""
 
-_ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the path"}
+_ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the path", "through": "led to a hit"}
 
 
 class Page(NamedTuple):

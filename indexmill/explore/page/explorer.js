@@ -20,16 +20,17 @@
   // The lists
 
   const MOST = 200;
+  const address = (at) => "#node=" + encodeURIComponent(data.nodes[at].id).replaceAll("%3A", ":");
   function fill(at) {
     const list = items[at].querySelector(".neighbours");
     if (!list || list.dataset.full) return;
     list.dataset.full = "yes";
     const lines = [...near[at]].slice(0, MOST).map(([other, [kind, text]]) => {
       const line = document.createElement("li"), link = document.createElement("a"), name = document.createElement("bdi");
-      link.href = "#node=" + encodeURIComponent(data.nodes[other].id);
+      link.href = address(other);
       name.textContent = data.nodes[other].label;
       link.append(name);
-      line.append(link);
+      line.append(items[other].querySelector("svg").cloneNode(true), link);
       if (text || kind === "bridge" || kind === "related") {
         const said = document.createElement("span");
         said.className = "soft";
@@ -62,7 +63,7 @@
       if (reveal) item.parentElement.scrollIntoView({ block: narrow.matches ? "start" : "nearest" });
     }
     if (record) {
-      const place = at < 0 ? location.pathname + location.search : "#node=" + encodeURIComponent(data.nodes[at].id);
+      const place = at < 0 ? location.pathname + location.search : address(at);
       try { history.replaceState(null, "", place); } catch { /* a page without an address has none to change */ }
     }
     if (sigma) {
@@ -91,7 +92,10 @@
     const at = byId.get(id);
     if (at !== undefined) choose(at, { move: true, record: false });
   }
-  addEventListener("hashchange", follow);
+  addEventListener("hashchange", () => {
+    follow();
+    if (chosen >= 0) items[chosen].querySelector("summary").focus({ preventScroll: true });
+  });
   addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     search.value = "";
@@ -299,13 +303,13 @@
     document.getElementById("whole").addEventListener("click", () => move("animatedReset"));
     dark.addEventListener("change", () => { paint(); repaint(); });
     document.getElementById("tools").hidden = false;
-    document.getElementById("legend").hidden = false;
   }
 
   function repaint() {
     sigma.refresh({ skipIndexation: true });
   }
 
+  document.getElementById("legend").hidden = false;
   try {
     draw();
   } catch (error) {

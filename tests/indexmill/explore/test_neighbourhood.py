@@ -102,7 +102,12 @@ def test_every_method_has_a_path(snapshot: Snapshot, method: str) -> None:
     found = [part.nodes[step.node].id for step in part.path if step.role == "hit"]
     assert found == [f"{hit.kind}:{hit.id}" for hit in hits]
     assert is_sound(part)
+    roles = {step.role for step in part.path}
+    if method == "community_tree":
+        assert roles == {"through", "hit"}
+        assert "community" in {part.nodes[step.node].kind for step in part.path}
     if method == "fused":
+        assert {"seed", "hit"} <= roles
         assert any(line.startswith("tri_graph: rank") for line in part.nodes[0].why)
 
 
