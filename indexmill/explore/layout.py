@@ -82,8 +82,8 @@ def _beside(
     both = np.concatenate([ends, ends[:, ::-1]])
     both = both[fresh[both[:, 0]] & placed[both[:, 1]]]
     known = np.bincount(both[:, 0], minlength=count)
-    middle = np.stack([np.bincount(both[:, 0], places[both[:, 1], axis], count) for axis in (0, 1)], axis=1)
-    middle /= np.maximum(known, 1)[:, None]
+    middle: Places = np.stack([np.bincount(both[:, 0], places[both[:, 1], axis], count) for axis in (0, 1)], axis=1)
+    middle = middle / np.maximum(known, 1)[:, None].astype(np.float64)
     middle[known == 0] = 2 * places[placed].max()
     turn = np.arange(count) * _GOLDEN
     step = 3 + np.arange(count) % 7

@@ -400,9 +400,11 @@ class _Part:
         for key in self._chosen:
             by_kind.setdefault(key.kind, []).append(key.row)
         described: dict[_Key, Node] = {}
-        for kind, describe in (("passage", self._passages), ("entity", self._entities)):
-            rows = by_kind.get(kind, [])
-            described.update((_Key(kind, row), node) for row, node in zip(rows, describe(rows), strict=True))
+        passages, entities = by_kind.get("passage", []), by_kind.get("entity", [])
+        for row, node in zip(passages, self._passages(passages), strict=True):
+            described[_Key("passage", row)] = node
+        for row, node in zip(entities, self._entities(entities), strict=True):
+            described[_Key("entity", row)] = node
         for key in self._chosen:
             if key.kind == "community":
                 described[key] = self._a_community(key)

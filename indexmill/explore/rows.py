@@ -88,9 +88,10 @@ class ReadableRows:
 
     def passage_rows(self, ids: Sequence[str]) -> list[int]:
         """The rows of some passages by their ids, without those that are not there or not readable."""
-        found = self.passages.rows_of(ids)
-        known = found[found >= 0]
-        return known.tolist() if self.readable is None else known[self.readable[known]].tolist()
+        rows = self.passages.rows_of(ids)
+        rows = rows[rows >= 0]
+        found: list[int] = (rows if self.readable is None else rows[self.readable[rows]]).tolist()
+        return found
 
     def entity_rows(self, ids: Sequence[str]) -> list[int]:
         """The rows of some entities by their ids, -1 for one that is not there or that the reader does not know."""
@@ -99,7 +100,8 @@ class ReadableRows:
         if not len(self.labels):
             return [-1] * len(ids)
         rows = self.labels.rows_of(pa.array(ids, pa.string()))
-        return np.where((rows >= 0) & (self.degrees[rows] > 0), rows, -1).tolist()
+        found: list[int] = np.where((rows >= 0) & (self.degrees[rows] > 0), rows, -1).tolist()
+        return found
 
     def entity(self, name: str) -> int:
         """The row of an entity by any spelling of its name, or by its id.

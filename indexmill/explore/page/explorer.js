@@ -292,9 +292,10 @@
         return given;
       },
     });
+    // Lighting up the neighbours of whatever the pointer passes takes longer than a frame where there are many nodes.
     const shown = document.getElementById("graph");
-    sigma.on("enterNode", ({ node }) => { under = Number(node); shown.style.cursor = "pointer"; if (chosen < 0) repaint(); });
-    sigma.on("leaveNode", () => { under = -1; shown.style.cursor = ""; if (chosen < 0) repaint(); });
+    sigma.on("enterNode", ({ node }) => { under = Number(node); shown.style.cursor = "pointer"; if (chosen < 0 && !many) repaint(); });
+    sigma.on("leaveNode", () => { under = -1; shown.style.cursor = ""; if (chosen < 0 && !many) repaint(); });
     sigma.on("clickNode", ({ node }) => choose(Number(node)));
     sigma.on("clickStage", () => choose(-1));
     const move = (name) => sigma.getCamera()[name]({ duration: still.matches ? 0 : 200 });
