@@ -93,7 +93,7 @@ def _safe(text: str) -> Any:
 
 @cache
 def _own(name: str) -> str:
-    return (files("indexmill.explore") / "page" / name).read_text(encoding="utf-8")
+    return (files("indexmill.explore") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _policy(scripts: Sequence[str], style: str) -> str:

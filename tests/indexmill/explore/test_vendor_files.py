@@ -49,6 +49,6 @@ def test_a_changed_file_is_never_inlined(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_wheel_has_the_files() -> None:
-    assert (files("indexmill.explore") / "page" / "page.html.jinja").is_file()
+    assert (files("indexmill.explore") / "assets" / "page.html.jinja").is_file()
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     assert not {"vendor", "*.js"} & set(ignored)  # hatch leaves out what git ignores
