@@ -3,6 +3,7 @@
 # make test-slow  the tests that take minutes
 # make mutants  mutation tests: whether the tests notice changed lines (minutes)
 # make lint     ruff and mypy
+# make vendor   compare the JavaScript of the explorer with npm
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: install demo test test-slow mutants lint clean
+.PHONY: install demo test test-slow mutants lint vendor clean
 
 install: $(INSTALLED)
 
@@ -45,6 +46,9 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+vendor: install
+	$(BIN)/python infra/vendor.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist *.egg-info

@@ -22,7 +22,7 @@ FLOORS = {
         "mcp",
         "serve",
         "adapters",
-        "report",
+        "explore report",
         "evaluate diff follower",
         "snapshot",
         "families",

@@ -34,6 +34,7 @@ _READER = {
     "answer": "Answer a question from the index, by a language model or with a quotation.",
     "diff": "Show what changed between two versions: documents, passages, entities, sizes, settings.",
     "evaluate": "Measure how well retrieval methods find known evidence.",
+    "explore": "Draw the neighbourhood of an entity, a community or a question as a page.",
     "mcp": "Serve the index to an assistant, by the Model Context Protocol.",
     "query": "Retrieve the passages that answer a question.",
     "report": "Write a page about a version: what its run changed and cost, its history, its inside.",

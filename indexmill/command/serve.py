@@ -126,7 +126,7 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
 def command(
     options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **given: Any
 ) -> None:
-    """Serve the index of STORE over HTTP: /retrieve, /answer, /versions, /health, /ready, /metrics, and MCP at /mcp.
+    """Serve the index of STORE over HTTP: /retrieve, /answer, /explore, /versions, /metrics, and MCP at /mcp.
 
     Without --snapshot, the newest version is served, or what --alias points to, as that moves; each answer comes from
     one version, which it names. Questions that come at the same time are retrieved together.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.matrices import Rows
+from indexmill.retrieve.matrices import Rows, Sparse, both_ways
 from indexmill.retrieve.rows import Rows as TableRows
 
 if TYPE_CHECKING:
@@ -79,6 +79,14 @@ class EntityLabels:
         """A mask ``(n_passages,)`` of the readable passages that name no entity but those ``spelled``, read-only."""
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
+    def passages(self) -> tuple[Sparse, Sparse]:
+        """The passages that name each entity: entities x passages with the number of times, and the transpose."""
+        return self._artifacts.once("passages by entity", self._by_passage)
+
+    def names(self, rows: Rows) -> list[str]:
+        """The canonical names of some entities, each of which the reader knows by a readable passage."""
+        return self._names.take(rows, "name")
+
     def rows_of(self, ids: pa.Array) -> Rows:
         """The rows of some entities by their ids, -1 for an unknown one."""
         import pyarrow.compute as pc
@@ -113,6 +121,11 @@ class EntityLabels:
     @property
     def _named(self) -> _Named:
         return self._artifacts.once("passages that name entities", self._read)
+
+    def _by_passage(self) -> tuple[Sparse, Sparse]:
+        named, passages = self._named, sum(one.rows or 0 for one in self._artifacts.shards("passages"))
+        counts = np.ones(len(named.entities), dtype=np.int32)
+        return both_ways(named.entities, named.passages, counts, len(self), passages)
 
     def _read(self) -> _Named:
         import pyarrow as pa

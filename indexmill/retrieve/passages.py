@@ -114,6 +114,18 @@ class Passages:
         """The ids of some passages."""
         return self._rows.take(rows, "passage_id")
 
+    def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The rows of some passages by their ids, -1 for an unknown one; reads all shards."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted, found = pa.array(ids, pa.string()), np.full(len(ids), -1, dtype=np.int64)
+        for number, first in enumerate(self._rows.starts[:-1]):
+            places = pc.fill_null(pc.index_in(wanted, value_set=self._rows.shard(number)["passage_id"]), -1)
+            at = np.asarray(places, dtype=np.int64)
+            found[at >= 0] = at[at >= 0] + first
+        return found
+
     def tokens(self, row: int) -> int:
         """The number of tokens of one passage."""
         return int(self._rows.value(row, "tokens"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,7 @@ from indexmill.serve.guard import Guard, error_response
 from indexmill.serve.messages import (
     AnswerRequest,
     AnswerResponse,
+    ExploreRequest,
     Health,
     RetrieveRequest,
     RetrieveResponse,
@@ -28,7 +30,7 @@ from indexmill.serve.messages import (
 )
 from indexmill.serve.metrics import Metrics
 from indexmill.serve.openapi import Operation, openapi_document
-from indexmill.serve.refusals import Draining, Refusal, WrongType
+from indexmill.serve.refusals import Draining, Embedded, NoExplorer, Refusal, WrongType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -53,6 +55,14 @@ OPERATIONS = (
         AnswerResponse,
         AnswerRequest,
         (("text/event-stream", _EVENTS),),
+    ),
+    Operation(
+        "/explore",
+        "GET",
+        "A part of the index as a page to look at.",
+        None,
+        media=(("text/html", "A page that needs nothing else."),),
+        query=ExploreRequest,
     ),
     Operation("/versions", "GET", "The versions of the store, and the one that is served.", VersionsResponse),
     Operation("/health", "GET", "True while the process lives.", Health, token=False),
@@ -82,6 +92,7 @@ class Surface:
         return [
             Route("/retrieve", self.retrieve, methods=["POST"]),
             Route("/answer", self.answer, methods=["POST"]),
+            Route("/explore", self.explore, methods=["GET"]),
             Route("/versions", self.versions, methods=["GET"]),
             Route("/health", self.health, methods=["GET"]),
             Route("/ready", self.ready, methods=["GET"]),
@@ -108,6 +119,24 @@ class Surface:
         request.state.notes.update(version=first[1].to_dict()["version"])
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(_events(first, steps, request.state.request_id), 200, headers, "text/event-stream")
+
+    async def explore(self, request: Request) -> Response:
+        """GET /explore."""
+        site, use = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "dest"))
+        if site == "cross-site" and use != "document":
+            raise Embedded("this page cannot be loaded by other sites: open it by its address")
+        if importlib.util.find_spec("jinja2") is None:
+            raise NoExplorer("this server draws no pages: those who run it install 'indexmill[pages]'")
+        version, page = await self._engine.explore(_query(request, ExploreRequest), request.state.caller)
+        request.state.notes.update(version=version)
+        headers = {
+            "cache-control": "no-store",
+            "content-security-policy": page.policy,
+            "cross-origin-resource-policy": "same-origin",
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+        }
+        return Response(page.html, 200, headers, "text/html; charset=utf-8")
 
     async def versions(self, request: Request) -> Response:
         """GET /versions."""
@@ -180,9 +209,25 @@ async def _body(request: Request, model: type[M]) -> M:
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False, include_context=False)
-        told = [f"{'.'.join(map(str, one['loc'])) or 'the body'}: {one['msg']}" for one in wrong[:3]]
-        raise BadInput("; ".join(told)) from None
+        raise _wrong(error, "the body") from None
+
+
+def _query(request: Request, model: type[M]) -> M:
+    """What an address says; raises BadInput with the first things that are wrong."""
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput(f"{', '.join(twice)}: given twice; expected once")
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        raise _wrong(error, "the address") from None
+
+
+def _wrong(error: ValidationError, what: str) -> BadInput:
+    """The first mistakes of a request, which name no value."""
+    wrong = error.errors(include_url=False, include_input=False, include_context=False)
+    return BadInput("; ".join(f"{'.'.join(map(str, one['loc'])) or what}: {one['msg']}" for one in wrong[:3]))
 
 
 async def _events(

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from indexmill.answer.answers import answers
 from indexmill.errors import BadInput, FamilyNotFound, NotFound
+from indexmill.explore.neighbourhood import neighbourhood
+from indexmill.explore.page import Page, page_of
 from indexmill.hits import Hit
 from indexmill.serve.batching import Batcher
 from indexmill.serve.callers import Caller
 from indexmill.serve.documents import Document, document_of
 from indexmill.serve.index import Index, Wanted, manifest_digest
 from indexmill.serve.limits import Limits
-from indexmill.serve.messages import AnswerRequest, RetrieveRequest
+from indexmill.serve.messages import AnswerRequest, ExploreRequest, RetrieveRequest
 from indexmill.serve.refusals import Busy, TooLate
 from indexmill.text.counted import counted
 
@@ -144,7 +146,35 @@ class Engine:
             yield "hits", hits.result()
         yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
 
-    def _answered(self, work: asyncio.Future[Answered]) -> None:
+    async def explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
+        """A page of the index, after the number of the version that it comes from; it takes the place of an answer.
+
+        Raises as ``indexmill.explore.neighbourhood`` does, BadInput for what is beyond the limits, Busy, TooLate.
+        """
+        if request.question is not None and len(request.question) > self.limits.question:
+            raise BadInput(f"question has more characters than allowed; expected {self.limits.question:,} at most")
+        if self._answering >= self.limits.answers + self.limits.waiting:
+            raise Busy(f"{self._answering:,} answers are being made already; try again in a moment")
+        self._answering += 1
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._explore, request, caller)
+        work.add_done_callback(self._answered)
+        return await _within(self.limits.seconds, asyncio.shield(work))
+
+    def _explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
+        """In a thread: a page from one version, of what the caller may read."""
+        with self.index.snapshot() as snapshot, _nameless(snapshot):
+            part = neighbourhood(
+                snapshot,
+                entity=request.entity,
+                community=request.community,
+                question=request.question,
+                method=request.method,
+                nodes=request.nodes,
+                principals=caller.principals,
+            )
+            return snapshot.version, page_of(part)
+
+    def _answered(self, work: asyncio.Future[Any]) -> None:
         self._answering -= 1
         if not work.cancelled():
             work.exception()  # looked at, so that asyncio does not log it where the caller has left

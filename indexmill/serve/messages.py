@@ -10,6 +10,7 @@ __all__ = [
     "AnswerRequest",
     "AnswerResponse",
     "ErrorResponse",
+    "ExploreRequest",
     "FoundDocument",
     "FoundHit",
     "Health",
@@ -60,6 +61,18 @@ class AnswerRequest(RetrieveRequest):
     answering: Annotated[
         dict[str, JsonValue] | None, Field(description="Settings of the method's way of answering.")
     ] = None
+
+
+class ExploreRequest(BaseModel):
+    """Where a page of the index begins, as the query of an address: a start at most."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    entity: Annotated[str | None, Field(description="An entity, by its name in any spelling, or by its id.")] = None
+    community: Annotated[str | None, Field(description="A community, by its id.")] = None
+    question: Annotated[str | None, Field(description="A question: the page shows the path of its retrieval.")] = None
+    method: Annotated[str | None, Field(description="The retrieval method for the question.")] = None
+    nodes: Annotated[int, Field(ge=1, le=2_000, description="The most nodes.")] = 300
 
 
 class FoundHit(BaseModel):

@@ -15,7 +15,10 @@ __all__ = ["Operation", "openapi_document"]
 
 
 class Operation(NamedTuple):
-    """A path with its method. media: the types of its answer beside JSON, with what they hold."""
+    """A path with its method.
+
+    media: the types of its answer beside JSON, with what they hold. query: what its address may say.
+    """
 
     path: str
     method: str
@@ -24,6 +27,7 @@ class Operation(NamedTuple):
     request: type[BaseModel] | None = None
     media: tuple[tuple[str, str], ...] = ()
     token: bool = True
+    query: type[BaseModel] | None = None
 
 
 def openapi_document(operations: Sequence[Operation], tokens: bool) -> dict[str, Any]:
@@ -61,9 +65,23 @@ def _operation(one: Operation, tokens: bool) -> dict[str, Any]:
     }
     if one.request is not None:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(one.request)}}}
+    if one.query is not None:
+        found["parameters"] = [_parameter(name, schema) for name, schema in _fields(one.query).items()]
     if tokens and one.token:
         found["security"] = [{"token": []}]
     return found
+
+
+def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    fields: dict[str, dict[str, Any]] = model.model_json_schema()["properties"]
+    return fields
+
+
+def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A part of an address, none of which is required."""
+    types = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    kind = {key: value for key, value in types[0].items() if key not in ("title", "description")}
+    return {"name": name, "in": "query", "required": False, "description": schema["description"], "schema": kind}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

@@ -22,7 +22,9 @@ from indexmill.models.llm_errors import LlmError
 __all__ = [
     "Busy",
     "Draining",
+    "Embedded",
     "Failure",
+    "NoExplorer",
     "Refusal",
     "TooLarge",
     "TooLate",
@@ -66,6 +68,18 @@ class WrongType(Refusal):
     """A body that is not announced as JSON."""
 
     status, code = 415, "not_json"
+
+
+class Embedded(Refusal):
+    """A page of another site that loads something here without a person's following a link."""
+
+    status, code = 403, "embedded"
+
+
+class NoExplorer(Refusal):
+    """Pages are asked for, and what draws them is not installed."""
+
+    status, code = 501, "no_explorer"
 
 
 class Unauthorised(Refusal):

@@ -44,7 +44,10 @@ FAMILY = ReaderFamily(
     ),
     statistics=Statistics("communities", "indexmill.families.community_tree.show", evaluated=True),
     tables={"units": "unit_id", "relations": "relation_id", "communities": "community_id"},
-    provides={"hierarchy": "indexmill.families.community_tree.hierarchy:Hierarchy"},
+    provides={
+        "communities": "indexmill.families.community_tree.rows:CommunityRows",
+        "hierarchy": "indexmill.families.community_tree.hierarchy:Hierarchy",
+    },
     forms={"graphrag": "indexmill.families.community_tree.graphrag"},
     written={"reports": "communities"},
     vectors={

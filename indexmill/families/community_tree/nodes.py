@@ -77,15 +77,23 @@ class Communities:
 
         readable: a mask of the passages that a reader may read.
         """
-        rows = self._label_rows
+        rows = self.label_rows
         return (rows >= 0) & self._labels.spelled(readable)[rows] if len(self._labels) else rows >= 0
 
     @cached_property
-    def _label_rows(self) -> Rows:
+    def label_rows(self) -> Rows:
         """The row of each entity among the labels of all entities, -1 for one without."""
         shards = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
         found = [self._labels.rows_of(ids) for ids in shards]
         return np.concatenate([np.empty(0, np.int64), *found])
+
+    def row_of(self, community_id: str) -> int:
+        """The row of a community in its table, -1 for an unknown id."""
+        for number, first in enumerate(self._communities.starts[:-1]):
+            place = self._communities.shard(number)["community_id"].index(community_id).as_py()
+            if place >= 0:
+                return int(first + place)
+        return -1
 
     def label(self, row: int) -> NodeLabel:
         """The id, name or title, and text of one node."""

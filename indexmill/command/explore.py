@@ -1,0 +1,115 @@
+"""``indexmill explore``: the neighbourhood of an entity, a community or a question as a page."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from indexmill.command.options import Options, as_option, common, kept_argument, kept_option
+from indexmill.command.retrieval import principals_of, say_what_is_hidden
+from indexmill.errors import BadInput, DiskFull
+from indexmill.text.counted import byte_size, counted
+
+__all__ = ["command"]
+
+_DEFAULT_NODES = 300
+_MOST_NODES = 2_000
+
+
+@click.command("explore")
+@kept_argument("version", metavar="[VERSION]", required=False)
+@kept_option("--alias", metavar="NAME", help="Explore the version that this alias points to.")
+@click.option("--entity", metavar="NAME", help="Start from this entity: its name in any spelling, or its id.")
+@click.option("--community", metavar="ID", help="Start from this community.")
+@click.option("--question", metavar="TEXT", help="Start from what is found for this question, and show the path to it.")
+@click.option("--method", "-m", metavar="NAME", help="Retrieve by this method; by default the best in the snapshot.")
+@click.option(
+    "--nodes",
+    metavar="N",
+    type=click.IntRange(1, _MOST_NODES),
+    default=_DEFAULT_NODES,
+    show_default=True,
+    help="Nodes at most.",
+)
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    default="explore.html",
+    show_default=True,
+    help="Write the page here; - prints it.",
+)
+@as_option("Read as a member of this group, where documents say who may read them; may be repeated.")
+@kept_option("--unrestricted", is_flag=True, help="Read all documents, whoever may read them.")
+@common
+def command(
+    options: Options,
+    entity: str | None,
+    community: str | None,
+    question: str | None,
+    method: str | None,
+    nodes: int,
+    output: str,
+) -> None:
+    """Write a page that shows a part of the index as a graph.
+
+    VERSION is a number, an alias or `newest`.
+
+    The page shows entities, passages and communities around an entity, a community or a question, otherwise around the
+    most connected entities. For a question it shows the path of the retrieval, too: what the question names, the
+    sentences that led from one entity to another, and the passages found with their scores. It is one file that needs
+    no network: open it in a browser, or hand it on. It holds texts of documents: with --as only those that the group
+    may read.
+
+    With --json the graph is printed and no page is written.
+    """
+    from indexmill.explore.neighbourhood import neighbourhood
+
+    principals = principals_of(options)
+    with options.open_snapshot() as snapshot:
+        part = neighbourhood(
+            snapshot,
+            entity=entity,
+            community=community,
+            question=question,
+            method=method,
+            nodes=nodes,
+            principals=principals,
+        )
+        say_what_is_hidden(snapshot, principals)
+    if options.json:
+        options.print_json(part.to_dict())
+        return
+    from indexmill.explore.page import page_of
+
+    html = page_of(part).html
+    if output == "-":
+        click.echo(html, nl=False)
+        return
+    _write(Path(output), html)
+    size = f"{counted(len(part.nodes), 'node')}, {counted(len(part.edges), 'link')}, {byte_size(len(html))}"
+    click.echo(f"{output}: {size}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file at once. Raises BadInput if it cannot be written."""
+    draft = None
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(draft).chmod(0o666 & ~mask)  # the usual mode of new files, not the temporary file's 0600
+        Path(draft).replace(path)
+    except OSError as error:
+        bad = BadInput(f"{path}: cannot write the page: {error.strerror or error}")
+        raise DiskFull.of(error, path) or bad from error
+    finally:
+        if draft is not None:
+            Path(draft).unlink(missing_ok=True)

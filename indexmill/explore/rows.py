@@ -1,0 +1,152 @@
+"""The entities, passages and communities of a snapshot by row, as far as a reader may see them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from indexmill.errors import BadInput
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.communities import Communities
+from indexmill.retrieve.entity_labels import entity_labels_of
+from indexmill.retrieve.matrices import Rows, Scores, rarity
+from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.registry import provided
+from indexmill.text.names import canonical_name, entity_id
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.rights import Principals
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["ReadableRows"]
+
+_ALIKE = 2_000
+"""Names that are compared with one that no entity has."""
+
+_SUGGESTED = 5
+
+
+class ReadableRows:
+    """What some principals may see of a snapshot.
+
+    readable: a mask of the passages that they may read; None for all. degrees: ``(n_entities,) int64``, the readable
+    passages that name each entity: an entity without any is as absent as one that is not there.
+    """
+
+    def __init__(self, snapshot: Snapshot, principals: Principals) -> None:
+        self.snapshot = snapshot
+        self.passages = passages_of(snapshot)
+        self.labels = entity_labels_of(snapshot)
+        documents = snapshot.readable_documents(principals)
+        self.readable: Allowed | None = None if documents is None else documents[self.passages.documents]
+        self._of_entities, self._of_passages = self.labels.passages()
+        every = np.arange(len(self.labels), dtype=np.int64)
+        readable = self.readable
+        self.degrees: Rows = (
+            self._of_entities.degrees(every) if readable is None else self._of_entities.counts_of(readable)
+        )
+        self.rarity: Scores = rarity(self.degrees)
+
+    @cached_property
+    def communities(self) -> Communities | None:
+        """The communities of the snapshot; None if it has none."""
+        return cast("Communities | None", provided(self.snapshot, "communities"))
+
+    @cached_property
+    def shown_communities(self) -> Allowed:
+        """A mask of the communities that the reader may see."""
+        if self.communities is None:
+            return np.zeros(0, dtype=np.bool_)
+        if self.readable is None:
+            return np.ones(len(self.communities.parents), dtype=np.bool_)
+        return self.communities.shown(self.readable)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """By kind, how many there are to see."""
+        passages = len(self.passages) if self.readable is None else int(self.readable.sum())
+        found = {"passage": passages, "entity": int((self.degrees > 0).sum())}
+        return found if self.communities is None else {**found, "community": int(self.shown_communities.sum())}
+
+    def passages_of(self, entities: Rows) -> tuple[Rows, Rows, Scores]:
+        """The readable passages that name some entities: the position of each one's entity, its row, and how often."""
+        owners, rows, places = self._of_entities.links(entities)
+        counts = self._of_entities.occurrences(places)
+        if self.readable is not None:
+            may = self.readable[rows]
+            owners, rows, counts = owners[may], rows[may], counts[may]
+        return owners, rows, counts
+
+    def entities_of(self, passages: Rows) -> tuple[Rows, Rows]:
+        """The entities that some readable passages name: the position of each one's passage, and its row."""
+        owners, rows, _ = self._of_passages.links(passages)
+        return owners, rows
+
+    def passage_rows(self, ids: Sequence[str]) -> list[int]:
+        """The rows of some passages by their ids, without those that are not there or not readable."""
+        rows = self.passages.rows_of(ids)
+        rows = rows[rows >= 0]
+        found: list[int] = (rows if self.readable is None else rows[self.readable[rows]]).tolist()
+        return found
+
+    def entity_rows(self, ids: Sequence[str]) -> list[int]:
+        """The rows of some entities by their ids, -1 for one that is not there or that the reader does not know."""
+        import pyarrow as pa
+
+        if not len(self.labels):
+            return [-1] * len(ids)
+        rows = self.labels.rows_of(pa.array(ids, pa.string()))
+        found: list[int] = np.where((rows >= 0) & (self.degrees[rows] > 0), rows, -1).tolist()
+        return found
+
+    def entity(self, name: str) -> int:
+        """The row of an entity by any spelling of its name, or by its id.
+
+        Raises BadInput, which names entities that are written alike, for one that the reader does not know.
+        """
+        name = _text(name)
+        canonical = canonical_name(name)
+        by_name, by_id = self.entity_rows([entity_id(canonical), name])
+        if canonical and by_name >= 0:
+            return by_name
+        if by_id >= 0:
+            return by_id
+        alike = self._alike(canonical)
+        meant = f"; did you mean {' or '.join(alike)}?" if alike else ""
+        raise BadInput(f"there is no entity {name!r:.200}{meant}")
+
+    def community(self, community_id: str) -> int:
+        """The row of a community by its id. Raises BadInput for one that is not there for the reader."""
+        if self.communities is None:
+            raise BadInput("the index has no communities: start from an entity or a question")
+        row = self.communities.row(_text(community_id))
+        if row < 0 or not self.shown_communities[row]:
+            raise BadInput(f"there is no community {community_id!r:.200}; `indexmill show` draws them with their ids")
+        return row
+
+    def _alike(self, name: str) -> list[str]:
+        """The labels of known entities whose names are close to one, or hold its words."""
+        if not name:
+            return []
+        (known,) = (self.degrees > 0).nonzero()
+        names = self.labels.names(known)
+        words = name.split()
+        longest = max(words, key=len)
+        near = [at for at, other in enumerate(names) if longest in other or other[:3] == name[:3]]
+        near.sort(key=lambda at: (-int(self.degrees[known[at]]), names[at]))
+        near = near[:_ALIKE]
+        close = difflib.get_close_matches(name, [names[at] for at in near], n=_SUGGESTED, cutoff=0.6)
+        holding = [names[at] for at in near if set(words) <= set(names[at].split())]
+        chosen = list(dict.fromkeys([*close, *holding]))[:_SUGGESTED]
+        by_name = {names[at]: int(known[at]) for at in near}
+        rows = np.array([by_name[one] for one in chosen], dtype=np.int64)
+        return self.labels.shown(rows, self.readable)
+
+
+def _text(given: str) -> str:
+    """A text of a command line or an address, with what is not valid Unicode replaced: no table holds it."""
+    return given.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,48 @@
+"""The communities of a snapshot for code that knows no family: see ``indexmill.retrieve.communities``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.hits import NodeLabel
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.entity_labels import entity_labels_of
+from indexmill.retrieve.matrices import Rows
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["CommunityRows"]
+
+
+class CommunityRows:
+    """The communities of a snapshot by row. Raises FamilyNotFound for a snapshot without them, CorruptBlob."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._communities = communities_of(artifacts)
+        tree = self._communities.tree
+        above = np.asarray(tree.parents).astype(np.int64)
+        above = np.where(above < tree.leaves, -1, above - tree.leaves)
+        self.parents: Rows = above[tree.leaves :]
+        self.of_entities: Rows = np.full(len(entity_labels_of(artifacts)), -1, dtype=np.int64)
+        rows = self._communities.label_rows
+        known = rows >= 0
+        self.of_entities[rows[known]] = above[: tree.leaves][known]
+
+    def row(self, community_id: str) -> int:
+        """The row of a community, -1 for an unknown id."""
+        return self._communities.row_of(community_id)
+
+    def label(self, row: int) -> NodeLabel:
+        """The id, title and text of a community."""
+        return self._communities.label(row + self._communities.tree.leaves)
+
+    def shown(self, readable: Allowed) -> Allowed:
+        """A mask of the communities that a retrieval would show somebody who may read these passages alone."""
+        tree = self._communities.tree
+        may = tree.allowed(readable) & tree.allowed_above(self._communities.spelled(readable))
+        shown: Allowed = may[tree.leaves :]
+        return shown

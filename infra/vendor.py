@@ -1,0 +1,75 @@
+"""The JavaScript that the explorer inlines: fetch it from npm again, and check it against what is pinned.
+
+    python infra/vendor.py [--write]
+
+`indexmill/explore/vendor/vendor.json` names each package with its version, npm's integrity of the package, and the
+SHA-256 of each file that is shipped. Without --write the files of the pinned packages are compared with those that are
+there. With --write they are written, and so are the digests of files that vendor.json names without one: raise a
+version by changing it there, clearing `integrity` and the digests, and running this. Needs npm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / "indexmill" / "explore" / "vendor"
+
+
+def packed(package: dict[str, Any], folder: Path) -> bytes:
+    """The archive of a package, as npm has it; its integrity is recorded if none is, and checked if one is."""
+    name = f"{package['package']}@{package['version']}"
+    done = subprocess.run(  # noqa: S603 - what vendor.json pins
+        ["npm", "pack", name, "--json", "--pack-destination", str(folder)],  # noqa: S607
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    archive = (folder / json.loads(done.stdout)[0]["filename"]).read_bytes()
+    found = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    if package.setdefault("integrity", found) != found:
+        raise SystemExit(f"{name}: the package has the integrity {found}; expected {package['integrity']}")
+    return archive
+
+
+def main() -> int:
+    """Compare or write; the exit code is 1 if anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write what the pinned packages hold")
+    write = parser.parse_args().write
+    pins, wrong = json.loads((FOLDER / "vendor.json").read_text(encoding="utf-8")), 0
+    for package in pins["packages"]:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            (folder / "archive.tgz").write_bytes(packed(package, folder))
+            with tarfile.open(folder / "archive.tgz") as archive:
+                for file in package["files"]:
+                    member = archive.extractfile(f"package/{file['path']}")
+                    if member is None:
+                        raise SystemExit(f"{package['package']}: has no file {file['path']}")
+                    data = member.read()
+                    digest = hashlib.sha256(data).hexdigest()
+                    if file.setdefault("sha256", digest) != digest:
+                        raise SystemExit(f"{file['name']}: npm's has the SHA-256 {digest}; expected {file['sha256']}")
+                    place = FOLDER / file["name"]
+                    if write:
+                        place.write_bytes(data)
+                    elif not place.is_file() or place.read_bytes() != data:
+                        print(f"{place}: differs from {file['path']} of {package['package']}", file=sys.stderr)
+                        wrong += 1
+                    print(f"{file['name']}  {len(data):,} bytes  {digest[:12]}")
+    if write:
+        (FOLDER / "vendor.json").write_text(json.dumps(pins, indent=2) + "\n", encoding="utf-8")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
