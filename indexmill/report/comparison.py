@@ -84,13 +84,16 @@ class CameAndWent:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Version a, and version b, which is the one that the report is about. differing: setting, in a, in b."""
+    """Version a, and version b, which is the one that the report is about. differing: setting, in a, in b.
+
+    quality_remark: why there is no quality to compare, or what to know about it; "" if there is nothing to say.
+    """
 
     a: Side
     b: Side
     changes: Changes
     quality: tuple[MethodQuality, ...]
-    no_quality: str
+    quality_remark: str
     rows: tuple[CameAndWent, ...]
     differing: tuple[tuple[str, str, str], ...]
     more_differing: int
@@ -122,7 +125,9 @@ def comparison(store: StoreReader, snapshot: Snapshot, other: int, known: Change
             b=_side(snapshot),
             changes=changes,
             quality=() if before is None or after is None else question_changes(before, after),
-            no_quality=_missing(older, before) or _missing(snapshot, after),
+            quality_remark=_missing(older, before)
+            or _missing(snapshot, after)
+            or _unlike(older, before, snapshot, after),
             rows=_rows(older, snapshot, changes),
             differing=tuple(different[:SETTINGS]),
             more_differing=max(len(different) - SETTINGS, 0),
@@ -158,6 +163,16 @@ def _quality(store: StoreReader, snapshot: Snapshot) -> Quality | None:
 
 def _missing(snapshot: Snapshot, quality: Quality | None) -> str:
     return "" if quality is not None else f"The run of version {snapshot.version} measured no questions."
+
+
+def _unlike(older: Snapshot, before: Quality | None, newer: Snapshot, after: Quality | None) -> str:
+    """What to know before recalls are compared that were measured at different depths; "" if they were not."""
+    if before is None or after is None or before.k == after.k:
+        return ""
+    return (
+        f"Version {older.version} measured recall at {before.k}, version {newer.version} at {after.k}: "
+        "a difference may come from that."
+    )
 
 
 def question_changes(before: Quality, after: Quality) -> tuple[MethodQuality, ...]:
@@ -214,14 +229,15 @@ def _rows(older: Snapshot, newer: Snapshot, changes: Changes) -> tuple[CameAndWe
 
 def _names(snapshot: Snapshot, other: Snapshot, table: str, key: str) -> tuple[str, ...]:
     """The titles, or else the texts, of some rows that only one snapshot has, in the order of their keys."""
-    shards = [one for one in snapshot.shards(table) if one.name in only_in(snapshot, other, table)]
+    own, others = only_in(snapshot, other, table), only_in(other, snapshot, table)
+    shards = [one for one in snapshot.shards(table) if one.name in own]
     shown = next((name for name in ("title", "text") if shards and shards[0].has_column(name)), None)
     if shown is None:
         return ()
     there = [
         part[key]
         for one in other.shards(table)
-        if one.name in only_in(other, snapshot, table)
+        if one.name in others
         for part in row_groups(other.file(one.name), one, [key])
     ]
     known = pa.chunked_array([chunk for column in there for chunk in column.chunks], pa.string())

@@ -19,7 +19,7 @@ from indexmill.retrieve.registry import METHODS
 from indexmill.retrieve.same_names import same_names
 from indexmill.snapshot import Snapshot, sound
 from indexmill.store.manifest import Manifest
-from indexmill.store.tables import row_groups
+from indexmill.store.tables import read_table, row_groups
 
 __all__ = [
     "Alike",
@@ -132,14 +132,18 @@ def inside(snapshot: Snapshot) -> Inside:
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
-    """The bytes of a snapshot by the family that alone reads them, the largest first."""
+    """The bytes of a snapshot by the family that alone reads them, the largest first; each file counts once."""
     owners: dict[str, set[str]] = {}
     for family in METHODS.values():
         if family.name in manifest.families:
             for kind in _kinds_of(family):
                 owners.setdefault(kind, set()).add(family.name)
     found: dict[str, dict[str, int]] = {}
+    counted: set[str] = set()
     for artifact in manifest.artifacts:
+        if artifact.digest in counted:
+            continue
+        counted.add(artifact.digest)
         kind = artifact.name.partition("/")[0]
         its = owners.get(kind, set())
         owner = next(iter(its)) if len(its) == 1 else SHARED
@@ -223,8 +227,8 @@ def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
     for shard in snapshot.shards("passages"):
         for table in row_groups(snapshot.file(shard.name), shard, ["tokens"]):
             tokens.add(table["tokens"].to_numpy())
-        for table in row_groups(snapshot.file(shard.name), shard, ["document_id"]):
-            each.add(_frequencies(table["document_id"]))
+        owners = read_table(snapshot.file(shard.name), shard, ["document_id"])  # a document may span row groups
+        each.add(_frequencies(owners["document_id"]))
     found = (
         histogram_of("", "Lengths of passages, in tokens", "passages", tokens.values, tokens.counts),
         histogram_of("", "Passages per document", "documents", each.values, each.counts),

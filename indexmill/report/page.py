@@ -13,6 +13,7 @@ from indexmill.extras import not_installed
 from indexmill.report import charts, figures, numbers
 from indexmill.report.facts import Facts
 from indexmill.report.headline import headline
+from indexmill.report.missed import missed_by_method
 from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ __all__ = ["GENERATOR", "rendered"]
 
 GENERATOR = "indexmill report"
 """The page's ``<meta name="generator">``, by which a later report knows a file that it may replace."""
-
-_MISSED = 15
-"""The missed questions of a method that the page shows."""
 
 
 def rendered(facts: Facts) -> str:
@@ -39,7 +37,7 @@ def rendered(facts: Facts) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
         name="An exported version" if facts.version is None else f"Version {facts.version}",
         headline=headline(facts),
-        missed_shown=_MISSED,
+        missed=() if run is None or run.quality is None else missed_by_method(run.quality),
         tones={} if run is None else figures.stage_tones(run.stages),
         timeline=None if run is None else figures.timeline(run),
         over_time=figures.over_time(facts.history) if facts.history else None,

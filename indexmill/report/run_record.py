@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from indexmill.errors import CorruptBlob
@@ -35,6 +35,12 @@ _MOST_MISSED = 500
 _MOST_STAGES = 200
 _MOST_REASONS = 50
 _MOST_QUESTIONS = 100_000
+_MOST_METHODS = 50
+_MOST_IDS = 100
+_LONGEST_NAME = 200
+_LONGEST = 2_000
+_GREATEST = 1e15
+"""No run counts further: above it, sums and times have no digits left for what they are about."""
 
 _FAILURES = {
     "llm_refused": "refused prompts",
@@ -135,7 +141,10 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The measurement of the gate. by_question: by method, each question's recall, None for one that does not count."""
+    """The measurement of the gate. by_question: by method, each question's recall, None for one that does not count.
+
+    missed: those of the method with the highest recall first.
+    """
 
     k: int
     questions: int
@@ -267,7 +276,7 @@ def _timeline(said: Mapping[str, Any]) -> Timeline | None:
         worker, began, ended = one[0], _number(one[2]), _number(one[3])
         if type(worker) is not int or not 0 <= worker < len(workers) or began is None or ended is None:
             return None
-        spans.append(Span(worker, one[1], began, max(began, ended), _count(one[4])))
+        spans.append(Span(worker, _text(one[1], _LONGEST_NAME), began, max(began, ended), _count(one[4])))
     return Timeline(workers, tuple(spans), _count(said.get("left_out"))) if spans else None
 
 
@@ -287,19 +296,21 @@ def _quality(said: object) -> Quality | None:
     asked = tuple(_texts(by_question.get("questions"))[:_MOST_QUESTIONS])
     recalls = {
         method: tuple(_number(one) for one in _list(values))
-        for method, values in sorted(_object(by_question.get("recall")).items())
+        for method, values in _first(_object(by_question.get("recall")), _MOST_METHODS)
         if len(_list(values)) == len(asked)
     }
+    recall = _shares(said.get("recall"))
+    missed = [_missed(_object(one)) for one in _list(said.get("missed"))]
     return Quality(
         k=_count(said.get("k")),
         questions=_count(said.get("questions")),
         unanswerable=_count(said.get("unanswerable")),
         missing_gold=_count(said.get("missing_gold")),
-        recall=_shares(said.get("recall")),
+        recall=recall,
         compared=_compared(compared) if isinstance(compared, dict) else None,
         asked=asked,
         by_question=recalls,
-        missed=tuple(_missed(_object(one)) for one in _list(said.get("missed"))[:_MOST_MISSED]),
+        missed=tuple(sorted(missed, key=lambda one: (-recall.get(one.method, 0.0), one.method))[:_MOST_MISSED]),
         lists_missed=isinstance(said.get("missed"), list),
     )
 
@@ -317,9 +328,9 @@ def _compared(said: Mapping[str, Any]) -> Compared:
 def _missed(said: Mapping[str, Any]) -> Missed:
     return Missed(
         question=_text(said.get("question")),
-        method=_text(said.get("method")),
-        missed=tuple(_texts(said.get("missed"))),
-        found=tuple(_texts(said.get("found"))),
+        method=_text(said.get("method"), _LONGEST_NAME),
+        missed=tuple(_texts(said.get("missed"))[:_MOST_IDS]),
+        found=tuple(_texts(said.get("found"))[:_MOST_IDS]),
     )
 
 
@@ -335,26 +346,29 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: Mapping[str, Any], most: int) -> list[tuple[str, Any]]:
-    return sorted(value.items())[:most]
+    """The first pairs by name; a name that is longer than any that a run records is cut."""
+    return [(_text(name, _LONGEST_NAME), one) for name, one in sorted(value.items())[:most]]
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _text(value: object, longest: int = _LONGEST) -> str:
+    if not isinstance(value, str):
+        return ""
+    return value if len(value) <= longest else value[: longest - 1] + "…"
 
 
 def _texts(value: object) -> list[str]:
-    return [one for one in _list(value) if isinstance(one, str)]
+    return [_text(one) for one in _list(value) if isinstance(one, str)]
 
 
 def _number(value: object) -> float | None:
-    """A number of at least 0; None for anything else."""
+    """A number from 0 to ``_GREATEST``; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return number if 0 <= number <= _GREATEST else None
 
 
 def _count(value: object) -> int:
@@ -365,17 +379,20 @@ def _count(value: object) -> int:
 def _counts(value: object) -> dict[str, int]:
     """Numbers by name, the greatest first."""
     found = {name: _count(number) for name, number in _object(value).items()}
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:_MOST_REASONS])
+    ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))[:_MOST_REASONS]
+    return {_text(name, _LONGEST_NAME): number for name, number in ordered}
 
 
 def _shares(value: object) -> dict[str, float]:
     """Numbers from 0 to 1 by name."""
-    pairs = ((name, _number(one)) for name, one in sorted(_object(value).items()))
+    pairs = ((name, _number(one)) for name, one in _first(_object(value), _MOST_METHODS))
     return {name: number for name, number in pairs if number is not None and number <= 1}
 
 
 def _moment(text: str) -> float | None:
+    """Seconds since 1970; a time without a zone is in UTC, whatever the zone of the machine that reads it."""
     try:
-        return datetime.fromisoformat(text).timestamp()
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -133,7 +133,7 @@ def changes_of(found: Difference, version: int) -> Changes:
         changed=len(documents.changed),
         moved=len(documents.moved_to),
         removed=len(documents.removed),
-        unchanged=documents.unchanged - len(documents.moved_to),
+        unchanged=documents.unchanged,
         passages_added=found.passages_added,
         passages_removed=found.passages_removed,
         entities_added=found.entities.added,

@@ -15,13 +15,14 @@ from indexmill.report.comparison import QuestionChange, question_changes
 from indexmill.report.facts import facts_of
 from indexmill.report.history import MOST_VERSIONS
 from indexmill.report.run_record import Quality
-from indexmill.report.tonight import Changed, Document
+from indexmill.report.tonight import Changed, Document, Moved
 from indexmill.retrieve.distributions import row_lengths
 from indexmill.store.layout import BRANCH, blob_path, ref_name
 from indexmill.store.manifest import Ref
 from indexmill.store.reader import StoreReader
 from indexmill.text.names import entity_id
 from schemas.tables import ENTITIES
+from storage import tables
 from tests.indexmill.damage import flip
 from tests.indexmill.report.records import new_record, promote, two_nights, withdraw, write_run
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, export, publish
@@ -42,6 +43,16 @@ def test_tonight_says_what_came_changed_and_went_and_how_much(nights: Path) -> N
     assert changes.changed_documents == (Changed("bridge", "Marrow Bridge", 66, 73),)
     assert changes.added_documents == (Document("lamp", "Lamps", 50),)
     assert changes.removed_documents == (Document("venn", "Ada Venn", 50),)
+
+
+def test_a_moved_document_counts_once(tmp_path: Path) -> None:
+    others = [Text("b", "B", "Two."), Text("c", "C", "Three.")]
+    publish(tmp_path / "s", {"p": [Text("a", "A", "One."), *others]})
+    publish(tmp_path / "s", {"p": [Text("new", "A", "One."), *others]}, 2)
+    changes = facts_of(tmp_path / "s").tonight.changes
+    assert changes is not None
+    assert (changes.added, changes.changed, changes.moved, changes.removed, changes.unchanged) == (0, 0, 1, 0, 2)
+    assert changes.moved_documents == (Moved("a", "new", "A"),)
 
 
 def test_the_documents_whose_length_changed_most_come_first_and_ten_are_listed(tmp_path: Path) -> None:
@@ -148,6 +159,31 @@ def test_inside_counts_what_the_tables_hold(nights: Path) -> None:
     assert {one.name for one in inside.sizes} >= {"tri_graph"}
 
 
+def test_a_document_that_spans_groups_of_rows_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 2)
+    texts = [Text("a", "", "\n\n".join(f"Paragraph {number}." for number in range(5))), Text("b", "", "One.")]
+    publish(tmp_path / "s", {"p": texts})
+    by_name = {one.name: one for one in facts_of(tmp_path / "s").inside.histograms}
+    assert [bar.count for bar in by_name["Passages per document"].bars] == [1, 0, 0, 0, 1]
+    assert by_name["Lengths of passages, in tokens"].total == 6
+
+
+def test_a_file_that_several_artifacts_share_counts_once(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "s")
+    writer.shard("p", [Text("a", "", "One.")])
+    for name in ("p", "q"):
+        writer.table(f"entities/{name}", ENTITIES.empty_table(), ENTITIES)
+    writer.publish()
+    inside = facts_of(tmp_path / "s").inside
+    names = ("entities/p", "entities/q")
+    with indexmill.open(tmp_path / "s") as snapshot:
+        one, other = (snapshot.manifest.artifact(name) for name in names)
+    assert one is not None
+    assert other is not None
+    assert one.digest == other.digest
+    assert sum(family.bytes for family in inside.sizes) == inside.bytes
+
+
 def test_names_that_differ_in_signs_alone_are_shown_the_most_mentioned_first(tmp_path: Path) -> None:
     writer = SnapshotWriter(tmp_path / "s")
     writer.shard("p", [Text("a", "", "One.")])
@@ -185,7 +221,17 @@ def test_compare_without_recorded_questions_says_which_run_lacks_them(tmp_path: 
     write_run(writer.store, "run-2", new_record(), parent=1)
     found = facts_of(tmp_path / "s", compare=1).comparison
     assert found is not None
-    assert (found.quality, found.no_quality) == ((), "The run of version 1 measured no questions.")
+    assert (found.quality, found.quality_remark) == ((), "The run of version 1 measured no questions.")
+
+
+def test_compare_says_where_recall_was_measured_at_different_depths(tmp_path: Path) -> None:
+    end = new_record()
+    end["report"]["quality"]["k"] = 10
+    two_nights(tmp_path / "s", end)
+    found = facts_of(tmp_path / "s", compare=1).comparison
+    assert found is not None
+    assert found.quality_remark.startswith("Version 1 measured recall at 5, version 2 at 10")
+    assert found.quality
 
 
 def test_compare_names_summaries_that_came_and_went(tmp_path: Path) -> None:

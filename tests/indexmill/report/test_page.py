@@ -297,7 +297,7 @@ def test_without_the_package_that_renders_it_the_error_says_what_to_install(
     nights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ModelUnavailable, match=r"pip install 'indexmill\[report\]'"):
+    with pytest.raises(ModelUnavailable, match=r"pip install 'indexmill\[pages\]'"):
         render_report(nights)
 
 
@@ -311,7 +311,6 @@ def test_what_a_person_allowed_and_what_a_record_left_out_are_said(tmp_path: Pat
     end = new_record("run-1")
     end["report"]["warnings_left_out"] = 20
     end["report"]["timeline"]["left_out"] = 7
-    end["report"]["quality"]["missed"] *= 18
     start = start_record() | {"details": {"allowed": ["shrink", "rights_change"]}}
     assert store.create(run_name("run-1", "start"), json.dumps(start).encode())
     assert store.create(run_name("run-1", "end"), json.dumps(end).encode())
@@ -320,4 +319,39 @@ def test_what_a_person_allowed_and_what_a_record_left_out_are_said(tmp_path: Pat
     assert "21 warnings" in text
     assert "and 20 more that the run did not record" in text
     assert "The shortest stretches, of 7 parts, are left out." in text
-    assert "and 3 more: indexmill report --json has them" in text
+
+
+def test_the_best_methods_missed_questions_come_first_ten_of_them_at_once(tmp_path: Path) -> None:
+    end = new_record()
+    end["report"]["quality"]["recall"] = {"bm25": 0.4, "fused": 0.8}
+    end["report"]["quality"]["missed"] = [
+        {"question": f"{method} {number}?", "method": method, "missed": ["ilse"], "found": []}
+        for method in ("bm25", "fused")
+        for number in range(18)
+    ]
+    two_nights(tmp_path / "s", end)
+    page = render_report(tmp_path / "s")
+    part = page[page.index("Questions that miss documents") : page.index("<footer")]
+    assert re.findall(r"(?:fused|bm25) \d+\?", part) == [
+        *(f"fused {number}?" for number in range(18)),
+        *(f"bm25 {number}?" for number in range(15)),
+    ]
+    seen = re.sub("<details>.*?</details>", "", part, flags=re.DOTALL)
+    assert re.findall(r"\w+ \d+\?", seen) == [f"fused {number}?" for number in range(10)]
+    assert re.findall("<summary>(.*?)</summary>", part) == ["8 more", "bm25, recall 0.400: 15 questions"]
+    assert re.findall('<ol class="questions" start="([0-9]+)">', part) == ["1", "11", "1"]
+    assert "and 3 more: <code>indexmill report --json</code> has them" in part
+
+
+def test_numbers_and_texts_that_no_run_records_neither_break_the_page_nor_swell_it(tmp_path: Path) -> None:
+    end = new_record()
+    report = end["report"]
+    report["stages"]["embed"] |= {"seconds": 1e308, "wall_seconds": 1e308, "began_seconds": 1e308, "llm_tokens": 1e308}
+    report["stages"]["ingest"] |= {"seconds": 1e308, "wall_seconds": 1e308}
+    report["stages"]["x" * 1_000_000] = stage()
+    report["timeline"]["spans"] += [[0, "y" * 1_000_000, 0.0, 99.0, 1], [0, "embed", 0, 1e308, 1]]
+    report["quality"]["recall"] = {f"method {number}": 0.1 for number in range(20_000)}
+    report["quality"]["missed"] = [{"question": "q", "method": "m" * 1_000_000, "missed": ["a"], "found": []}]
+    end["plan"] = {"z" * 1_000_000: {"planned": 1e308, "actual": 1e308}}
+    two_nights(tmp_path / "s", end)
+    assert len(render_report(tmp_path / "s", compare=1)) < 150_000

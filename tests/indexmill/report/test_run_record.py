@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,29 @@ def test_more_than_a_record_may_hold_is_cut() -> None:
     assert (len(run.warnings), len(run.timeline.spans), len(run.quality.missed)) == (100, 2000, 500)
 
 
+def test_missed_questions_are_those_of_the_method_with_the_highest_recall_first() -> None:
+    end = new_record()
+    end["report"]["quality"]["recall"] = {"bm25": 0.2, "dense": 0.9, "fused": 0.9}
+    methods = ["bm25"] * 400 + ["fused"] * 60 + ["dense"] * 60 + ["unknown"]
+    end["report"]["quality"]["missed"] = [{"question": str(n), "method": one} for n, one in enumerate(methods)]
+    quality = record_of("run-2", {}, end).quality
+    assert quality is not None
+    assert [one.method for one in quality.missed] == ["dense"] * 60 + ["fused"] * 60 + ["bm25"] * 380
+    assert [one.question for one in quality.missed[:2]] == ["460", "461"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_the_duration_is_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        started, ended = "2026-03-08T01:30:00", "2026-03-08T03:30:00Z"  # over the hour that New York leaves out
+        assert record_of("run-1", {"started": started}, {"ended": ended}).seconds == 7200
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 @given(st.dictionaries(st.sampled_from(["started", "parent", "command"]), JSON), JSON, JSON, JSON)
 def test_values_of_any_form_are_no_error(start: dict[str, Any], stages: Any, timeline: Any, quality: Any) -> None:
     report = {"stages": stages, "timeline": timeline, "quality": quality, "warnings": stages, "refused": timeline}
@@ -92,7 +116,7 @@ def test_a_stage_of_any_form_is_no_error(value: Any) -> None:
     assert [stage.name for stage in run.stages] == ["one"]
 
 
-@pytest.mark.parametrize("number", ["1e999", "NaN", "-1", "1" + "0" * 400, "true", '"7"', "null"])
+@pytest.mark.parametrize("number", ["1e999", "1e300", "NaN", "-1", "1" + "0" * 400, "true", '"7"', "null"])
 def test_numbers_that_are_none_count_as_not_recorded(tmp_path: Path, number: str) -> None:
     store = publish(tmp_path / "s").store
     data = '{"report": {"stages": {"embed": {"seconds": %s, "parts_made": %s}}}}' % (number, number)  # noqa: UP031
