@@ -9,8 +9,10 @@ from indexmill.diff import Difference, compare
 from indexmill.errors import CorruptBlob, SnapshotNotFound
 from indexmill.report.documents import Described, described, only_in
 from indexmill.report.run_record import RunRecord, read_run
+from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.reader import StoreReader
+from indexmill.store.tables import row_groups
 
 __all__ = ["NAMES", "Changed", "Changes", "Document", "Moved", "Tonight", "changes_of", "tonight"]
 
@@ -115,8 +117,19 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
             return changes_of(compare(older, snapshot, names=NAMES), before), ""
     except (SnapshotNotFound, CorruptBlob) as error:
         gone = isinstance(error, SnapshotNotFound)
+        if not gone:
+            _check_tables(snapshot)
         what = "is no longer in the store" if gone else "cannot be read"
         return None, f"Version {before}, from which it was built, {what}, so what changed cannot be told."
+
+
+def _check_tables(snapshot: Snapshot) -> None:
+    """Read what versions are compared by. Raises CorruptBlob: then the damage is this version's, not the older one's."""
+    of_families = (name for family in METHODS.values() for name in family.tables)
+    for name in ("documents", "passages", "entities", *of_families):
+        for shard in snapshot.shards(name):
+            for _ in row_groups(snapshot.file(shard.name), shard):
+                pass
 
 
 def changes_of(found: Difference, version: int) -> Changes:

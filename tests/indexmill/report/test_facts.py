@@ -86,9 +86,10 @@ def _damage(path: Path, name: str, version: int) -> None:
     flip(path / blob_path(artifact.digest), artifact.bytes // 2)
 
 
-def test_a_damaged_table_is_told_as_damage(tmp_path: Path) -> None:
-    two_nights(tmp_path / "s")
-    _damage(tmp_path / "s", "passages/p0", 2)
+@pytest.mark.parametrize("table", ["passages/p0", "documents/p0"])
+def test_a_damaged_table_is_told_as_damage(tmp_path: Path, table: str) -> None:
+    two_nights(tmp_path / "s", new_record() | {"report": None})
+    _damage(tmp_path / "s", table, 2)
     with pytest.raises(CorruptBlob):
         facts_of(tmp_path / "s")
 
