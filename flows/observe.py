@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import indexmill
@@ -13,20 +13,29 @@ from flows.operation import Operation
 from indexmill import telemetry
 from indexmill.errors import IndexmillError
 from indexmill.models.secrets import redacted
+from indexmill.text.printable import one_line
 from schemas.config import Configuration
 from tasks.pipeline.build import Build
 
-__all__ = ["Observed", "observed", "outcome_of"]
+__all__ = ["Observed", "message_of", "observed", "outcome_of"]
 
 _OUTCOMES = {3: "refused", 4: "budget", 5: "superseded"}
 """As the run's record calls them, by exit code."""
 
+_LONGEST = 1000
+"""The maximum length of an error's message."""
+
 
 class Observed:
-    """A run that is watched. It has a record and a build once it holds the lease."""
+    """A run that is watched. It has a record and a build once it holds the lease.
 
-    def __init__(self, command: str, configuration: Configuration, span: telemetry.Span) -> None:
-        self.command, self.configuration = command, configuration
+    Nothing that goes wrong with watching changes the run: it is a warning.
+    """
+
+    def __init__(
+        self, command: str, configuration: Configuration, span: telemetry.Span, warn: Callable[[str], None]
+    ) -> None:
+        self.command, self.configuration, self._warn = command, configuration, warn
         self.record: Operation | None = None
         self.build: Build | None = None
         self._span = span
@@ -37,12 +46,25 @@ class Observed:
         """The run holds the lease, and its build is about to start."""
         self.record, self.build = record, build
         parent = {} if build.parent is None else {"indexmill.parent_version": build.parent.version}
-        self._span.set({"indexmill.run.id": record.run_id, **parent})
-        self._lineage = RunLineage(self.command, self.configuration, lambda message: build.progress.warn(message))
-        self._lineage.started(record.run_id)
+        with self._harmlessly():
+            self._span.set({"indexmill.run.id": record.run_id, **parent})
+            self._lineage = RunLineage(self.command, self.configuration, self._warn)
+            self._lineage.started(record.run_id)
 
     def ended(self, error: BaseException | None) -> None:
         """The run has ended, its record is written."""
+        with self._harmlessly():
+            self._report(error)
+
+    @contextlib.contextmanager
+    def _harmlessly(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of whatever an SDK or a client calls
+            told = redacted(f"{type(error).__name__}: {one_line(str(error))}")
+            self._warn(f"what other tools see of this run is incomplete: {told}")
+
+    def _report(self, error: BaseException | None) -> None:
         outcome = outcome_of(self.record, error)
         labels = {"indexmill.command": self.command, "indexmill.outcome": outcome}
         telemetry.add("indexmill.runs", 1, labels)
@@ -55,7 +77,8 @@ class Observed:
         self._span.set(told)
         if self._lineage is not None and self.record is not None and self.build is not None:
             manifest = self.build.manifest() if outcome == "published" else None
-            self._lineage.ended(outcome, self.build.report, manifest, self.record.version, error)
+            message = None if error is None else message_of(error)
+            self._lineage.ended(outcome, self.build.report, manifest, self.record.version, message)
 
     def _costs(self, build: Build) -> dict[str, Any]:
         report = build.report
@@ -78,7 +101,7 @@ class Observed:
 
 
 @contextlib.contextmanager
-def observed(command: str, configuration: Configuration) -> Iterator[Observed]:
+def observed(command: str, configuration: Configuration, warn: Callable[[str], None]) -> Iterator[Observed]:
     """Watch the run of the block."""
     about = {
         "indexmill.command": command,
@@ -86,7 +109,7 @@ def observed(command: str, configuration: Configuration) -> Iterator[Observed]:
         "indexmill.release": indexmill.__version__,
     }
     with telemetry.span(f"indexmill {command}", about) as span:
-        seen = Observed(command, configuration, span)
+        seen = Observed(command, configuration, span, warn)
         error: BaseException | None = None
         try:
             yield seen
@@ -104,3 +127,9 @@ def outcome_of(record: Operation | None, error: BaseException | None) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return _OUTCOMES.get(error.exit_code, "failed") if isinstance(error, IndexmillError) else "failed"
+
+
+def message_of(error: BaseException) -> str:
+    """What others are told of an error: of one that is not ours the name alone, since its message may hold a text."""
+    ours = isinstance(error, (IndexmillError, KeyboardInterrupt)) and str(error)
+    return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

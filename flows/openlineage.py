@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import indexmill
-from indexmill.errors import IndexmillError
 from indexmill.extras import install
 from indexmill.models.secrets import redacted
 from indexmill.store.manifest import Manifest
@@ -38,9 +37,6 @@ __all__ = ["RunLineage", "dataset_of", "is_configured", "uuid_of"]
 
 _PRODUCER = f"pkg:pypi/indexmill@{indexmill.__version__}"
 _FILE = "openlineage.yml"
-_LONGEST = 1000
-"""The maximum length of an error's message."""
-
 _PATIENCE = 8.0
 """Seconds that the end of a run waits for its events to be sent."""
 
@@ -52,8 +48,9 @@ def is_configured(environment: Mapping[str, str] | None = None) -> bool:
         return False
     if given.get("OPENLINEAGE_URL") or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in given):
         return True
-    files = (Path(given.get("OPENLINEAGE_CONFIG") or _FILE), Path(_FILE), Path.home() / ".openlineage" / _FILE)
-    return any(file.is_file() for file in files)
+    home = os.path.expanduser("~")  # noqa: PTH111 - it never raises, nor does isfile, where those of Path do
+    files = (given.get("OPENLINEAGE_CONFIG") or _FILE, _FILE, f"{home}/.openlineage/{_FILE}")
+    return any(map(os.path.isfile, files))
 
 
 def uuid_of(run_id: str) -> str:
@@ -96,13 +93,19 @@ class RunLineage:
         self._thread.start()
         self._emit("START", {}, None, None)
 
-    def ended(self, outcome: str, report: Report, manifest: Manifest | None, version: int | None, error: Any) -> None:
-        """The run has ended. outcome: in the words of its record. manifest: what it published, if it did."""
+    def ended(
+        self, outcome: str, report: Report, manifest: Manifest | None, version: int | None, message: str | None
+    ) -> None:
+        """The run has ended. outcome: in the words of its record. manifest: what it published, if it did.
+
+        message: what ended it, if an error did.
+        """
         if self._thread is None:
             return
         kinds = {"published": "COMPLETE", "unchanged": "COMPLETE", "interrupted": "ABORT", "superseded": "ABORT"}
         facets = {"outcome": outcome, **_counts(report)}
-        self._emit(kinds.get(outcome, "FAIL"), facets, report, None if manifest is None else (manifest, version), error)
+        published = None if manifest is None else (manifest, version)
+        self._emit(kinds.get(outcome, "FAIL"), facets, report, published, message)
         self._events.put(None)
         self._thread.join(_PATIENCE)
         if self._thread.is_alive():
@@ -117,7 +120,7 @@ class RunLineage:
             try:
                 self._client().emit(make())
             except Exception as error:  # of any transport
-                self._failure = redacted(f"{type(error).__name__}: {error}")[:_LONGEST]
+                self._failure = redacted(f"{type(error).__name__}: {error}")
 
     def _client(self) -> OpenLineageClient:
         from openlineage.client import OpenLineageClient
@@ -132,11 +135,11 @@ class RunLineage:
         counts: Mapping[str, Any],
         report: Report | None,
         published: tuple[Manifest, int | None] | None,
-        error: BaseException | None = None,
+        message: str | None = None,
     ) -> None:
         """Queue an event; its time is now."""
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-        self._events.put(lambda: self._event(kind, now, counts, report, published, error))
+        self._events.put(lambda: self._event(kind, now, counts, report, published, message))
 
     def _event(
         self,
@@ -145,7 +148,7 @@ class RunLineage:
         counts: Mapping[str, Any],
         report: Report | None,
         published: tuple[Manifest, int | None] | None,
-        error: BaseException | None,
+        message: str | None,
     ) -> Any:
         from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
@@ -157,10 +160,8 @@ class RunLineage:
             ),
             "indexmill_run": RunFacet().with_additional_properties(id=self._run, command=self._command, **counts),
         }
-        if error is not None:
-            run["errorMessage"] = error_message_run.ErrorMessageRunFacet(
-                message=_message(error), programmingLanguage="PYTHON"
-            )
+        if message is not None:
+            run["errorMessage"] = error_message_run.ErrorMessageRunFacet(message=message, programmingLanguage="PYTHON")
         namespace, name = dataset_of(self._configuration.store)
         job = job_type_job.JobTypeJobFacet(
             processingType="BATCH", integration="INDEXMILL", jobType=self._command.upper()
@@ -237,9 +238,3 @@ def _counts(report: Report) -> dict[str, Any]:
         "outputTokens": report.total("llm_output_tokens"),
         "cost": report.cost,
     }
-
-
-def _message(error: BaseException) -> str:
-    """What an event says of an error: of one that is not ours the name alone, since its message may hold a text."""
-    ours = isinstance(error, (IndexmillError, KeyboardInterrupt))
-    return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

@@ -223,7 +223,7 @@ def open_run(
     warnings: list[str] = []
     progress = RecordedWarnings(progress, warnings)
     with (
-        observed(command, configuration) as seen,
+        observed(command, configuration, progress.warn) as seen,
         operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record,
     ):
         holds.check(store)

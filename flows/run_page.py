@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flows.observe import message_of
 from flows.run import Order
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
@@ -32,7 +33,8 @@ def run_page(order: Order) -> str:
             f"{counted(outcome.quarantined, 'row')} refused; {outcome.seconds:.1f} s"
         )
     elif order.failure is not None:
-        lines.append(f"**{type(order.failure).__name__}**: {code(redacted(str(order.failure)))}")
+        name, _, message = message_of(order.failure).partition(": ")
+        lines.append(f"**{name}**" + (f": {code(message)}" if message else ""))
     report_file = order.configuration.run.report
     if report_file is not None and outcome is not None and outcome.published:
         file = report_file.absolute()

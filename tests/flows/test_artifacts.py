@@ -156,6 +156,13 @@ def test_pages_of_a_run_that_never_began(chosen: dict[str, Any]) -> None:
     assert (quality_page(order), cost_page(order), refused_rows(order)) == (None, None, ([], 0))
 
 
+def test_the_page_of_a_run_that_failed_repeats_no_text(chosen: dict[str, Any]) -> None:
+    order = order_of(chosen)
+    order.failure = ValueError("the secret words of a document")
+    assert "**ValueError**" in run_page(order)
+    assert "secret words" not in run_page(order)
+
+
 def test_the_page_links_the_report_that_a_run_wrote(chosen: dict[str, Any], quick: Path) -> None:
     from types import SimpleNamespace
 

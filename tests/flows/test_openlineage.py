@@ -198,6 +198,32 @@ def test_a_file_configures_it_too(tmp_path: Path) -> None:
     assert is_configured({})
 
 
+def test_a_user_without_a_home_has_no_file_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", nobody)  # as in a container with a uid of its own
+    assert not is_configured({})
+
+
+def test_what_goes_wrong_with_watching_is_a_warning_and_changes_no_run(
+    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("at https://ada:hidden@lineage.example")
+
+    for name in ("started", "ended"):
+        monkeypatch.setattr(openlineage.RunLineage, name, fail)
+    told = Told()
+    assert build(chosen, told).published
+    assert told.warnings == [
+        "what other tools see of this run is incomplete: RuntimeError: at https://***@lineage.example"
+    ] * len(("started", "ended"))
+    with pytest.raises(KeyboardInterrupt), Order(Configuration.model_validate(chosen), told).open():
+        raise KeyboardInterrupt("SIGTERM")
+
+
 def test_datasets_are_named_by_the_conventions() -> None:
     assert dataset_of(Path("/srv/index")) == ("file", "/srv/index")
     assert dataset_of("s3://bucket/a/prefix/") == ("s3://bucket", "a/prefix")
