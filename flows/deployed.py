@@ -76,9 +76,10 @@ def _run(
         cut = None if waves is None else waves(configuration.run.wave_shards)
         with logged("build" if cut is None else "backfill", configuration, Silent()) as log:
             order = Order(configuration, log.progress, cut, options)
-            state = final_state(order)
-            log.ended(order.outcome or order.failure)
-            return state
+            try:
+                return final_state(order)
+            finally:
+                log.ended(order.outcome or order.failure)
     except IndexmillError as error:
         failed = state_of(error)
         assert failed is not None  # noqa: S101 - each IndexmillError has one

@@ -80,6 +80,11 @@ class _File(logging.handlers.RotatingFileHandler):
         """Append a line, without secrets."""
         self.handle(logging.LogRecord("indexmill", logging.INFO, "", 0, redacted(line), None, None))
 
+    def close(self) -> None:
+        """Close the file; what a full disk does not take is lost."""
+        with contextlib.suppress(OSError):
+            super().close()
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of logging
         """Lose the line: a full disk must not end the run through its log."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import run_log
-from flows.run import Outcome, build_inline
+from flows.run import Order, Outcome, build_inline
 from flows.run_log import logged
 from indexmill.errors import BadInput, ConfigurationError
 from schemas.config import Configuration, load_configuration
@@ -88,6 +88,29 @@ def test_a_log_that_cannot_be_written_is_told_before_anything_is_done(tmp_path: 
         logged("build", chosen, Silent()),
     ):
         pytest.fail("begun")
+
+
+def test_a_full_disk_costs_lines_of_the_log_and_not_the_run(tmp_path: Path) -> None:
+    chosen = Configuration.model_validate(
+        {**settings(tmp_path / "store", tmp_path), "run": {"log": "/dev/full"}}  # takes nothing
+    )
+    with logged("build", chosen, Silent()) as log:
+        log.progress.note("a line")
+
+
+def test_a_deployed_run_that_is_terminated_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("prefect")
+    from flows import deployed
+
+    def terminated(order: Order) -> None:
+        order.failure = KeyboardInterrupt("SIGTERM")
+        raise SystemExit  # as Prefect's TerminationSignal, no Exception
+
+    monkeypatch.setattr(deployed, "final_state", terminated)
+    (tmp_path / "indexmill.yaml").write_text("run: {log: run.log}\n")
+    with pytest.raises(SystemExit):
+        deployed._run(str(tmp_path / "indexmill.yaml"), None)
+    assert lines(tmp_path)[-1] == "interrupted by SIGTERM: exit code 130"
 
 
 def test_without_the_setting_nothing_is_written(tmp_path: Path) -> None:
