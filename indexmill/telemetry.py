@@ -354,7 +354,7 @@ def _provider(name: Literal["trace", "metrics"]) -> tuple[Any, Any]:
         return None, None
     try:
         provider = api.get_tracer_provider() if name == "trace" else api.get_meter_provider()
-    except AttributeError:  # another thread is importing it
+    except Exception:  # another thread is importing it, or the environment names a provider that cannot be loaded
         return None, None
     # Without an SDK, the API answers with a stand-in for the provider that may come.
     return (None, None) if type(provider).__name__.strip("_").startswith("Proxy") else (api, provider)

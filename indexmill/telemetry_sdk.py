@@ -47,7 +47,7 @@ def wanted(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]
 def configure() -> str | None:
     """Set up providers for the signals that the environment asks for, once in a process.
 
-    Returns a warning if something that they need is not installed; the work goes on without them.
+    Returns a warning if something that they need is not installed, or is set up wrongly; the work goes on without them.
     """
     if os.getpid() in _configured:
         return None
@@ -61,6 +61,11 @@ def configure() -> str | None:
         return (
             f"the environment asks for OpenTelemetry, and nothing is sent: {error}; install opentelemetry-sdk and "
             "opentelemetry-exporter-otlp-proto-http, or unset OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_TRACES_EXPORTER"
+        )
+    except Exception as error:  # whatever exporters say of the values of their variables
+        return (
+            "the environment asks for OpenTelemetry, and not everything is sent: a variable that begins with OTEL_ has "
+            f"a value that cannot be used: {type(error).__name__}: {error}"
         )
     return None
 

@@ -16,6 +16,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -161,11 +162,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; an expected error is one line on standard error."""
     options = Options()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever began this process
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows what it can
     if (problem := configure()) is not None:
-        click.echo(f"warning: {problem}", err=True)
+        _tell(f"warning: {problem}", debug=False)
     try:
         done = cli.main(
             args=None if argv is None else list(argv), prog_name="indexmill", standalone_mode=False, obj=options
@@ -196,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tell(message: str, debug: bool) -> None:
-    """Print an error, after its traceback where `--debug` asks for it; without the secrets that either may hold."""
+    """Print an error or a warning, after the traceback if `--debug` asks for it, without the secrets they may hold."""
     from indexmill.models.secrets import redacted
     from indexmill.text.durations import stamp, stamps_wanted
     from indexmill.text.terminal import style_of
@@ -205,5 +209,7 @@ def _tell(message: str, debug: bool) -> None:
     for text in (traceback.format_exc() if debug else "", message):
         if text:
             told = printable(redacted(text.rstrip("\n")))
-            told = style.error("error:") + told.removeprefix("error:") if told.startswith("error:") else told
+            for word, marked in (("error:", style.error), ("warning:", style.warning)):
+                if told.startswith(word):
+                    told = marked(word) + told.removeprefix(word)
             click.echo(before + told, err=True, color=style.colours)

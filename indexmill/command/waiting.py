@@ -95,7 +95,7 @@ class Waiting:
         if self._thread.is_alive():
             self._thread.join()
         if self._terminal and self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            _put("\r\x1b[K", nl=False)
 
     def _watch(self) -> None:
         with self._changed:
@@ -112,7 +112,13 @@ class Waiting:
             turning = self._glyphs.spinner(int(since / BEAT))
             told = fitted(f"{turning} {text}{self._reached}, {seconds}", columns_of(sys.stderr) - 1)
             self._shown = told
-            click.echo(f"\r\x1b[K{self._style.dim(told)}", nl=False, err=True, color=True)
+            _put(f"\r\x1b[K{self._style.dim(told)}", nl=False)
         elif text != self._shown:
             self._shown = text
-            click.echo(text, err=True)
+            _put(text)
+
+
+def _put(text: str, *, nl: bool = True) -> None:
+    """Write to standard error, which may be gone: what is awaited must not fail because nobody hears of it."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(text, nl=nl, err=True, color=True)

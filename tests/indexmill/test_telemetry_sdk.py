@@ -78,3 +78,9 @@ def test_an_exporter_that_is_not_installed_is_a_warning(published: Path) -> None
     done = query(published, {"OTEL_TRACES_EXPORTER": "zipkin"})
     assert "there is no exporter 'zipkin' of traces; install opentelemetry-sdk" in done.stderr
     assert "Marrow" in done.stdout
+
+
+def test_a_provider_that_cannot_be_loaded_is_a_warning(published: Path) -> None:
+    done = query(published, {OTLP: "http://127.0.0.1:9", "OTEL_PYTHON_TRACER_PROVIDER": "missing"})
+    assert "a variable that begins with OTEL_ has a value that cannot be used: " in done.stderr
+    assert "Marrow" in done.stdout

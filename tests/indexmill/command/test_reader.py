@@ -15,6 +15,7 @@ from indexmill.results import read_results
 from indexmill.store.layout import blob_path, ref_name
 from tests.indexmill.running import Run, write_lines
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, point, publish
+from tests.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -379,6 +380,16 @@ def test_an_unexpected_error_shows_its_traceback_only_when_asked(
     assert run.err == "error: RuntimeError: unforeseen (--debug shows where)\n"
     assert run("snapshots", "--debug") == 1
     assert "Traceback" in run.err
+
+
+@pytest.mark.parametrize(("closed", "printed"), [("2>&-", True), (">&-", False)])
+def test_a_closed_stream_ends_no_command(store: Path, closed: str, printed: bool) -> None:
+    command = f"exec {sys.executable} -m indexmill snapshots --store {store} {closed}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("version" in done.stdout) == printed
 
 
 def test_the_package_runs_as_a_module_and_json_is_utf8_anywhere(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import time
@@ -78,3 +79,18 @@ def test_elsewhere_some_waits_are_silent(capsys: pytest.CaptureFixture[str], at_
     with Waiting("asking small"):
         assert until(capsys, "asking") == "asking small\n"
     assert capsys.readouterr().err == ""
+
+
+def test_a_stream_that_is_gone_ends_no_command(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with Waiting("retrieving") as one:
+        while not one._shown:
+            time.sleep(0.005)
+    assert not one._thread.is_alive()
