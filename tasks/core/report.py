@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from indexmill.models.headway import Items
+from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from schemas.config import Price
 from tasks.core.timeline import Timeline
@@ -123,14 +124,14 @@ class Forwarding:
 
 
 class RecordedWarnings(Forwarding):
-    """Also adds the warnings to a list, for the record of the run."""
+    """Also adds the warnings to a list, without secrets, for the record of the run."""
 
     def __init__(self, progress: Progress, warnings: list[str]) -> None:
         super().__init__(progress)
         self._warnings = warnings
 
     def warn(self, message: str) -> None:
-        self._warnings.append(message)
+        self._warnings.append(redacted(message))
         super().warn(message)
 
 

@@ -103,3 +103,9 @@ def test_the_record_names_warnings_and_counts_those_beyond_its_bound() -> None:
     told = report.to_json()
     assert (told["warnings"][0], len(told["warnings"])) == ("warning 0", MOST_WARNINGS)
     assert told["warnings_left_out"] == 2
+
+
+def test_a_warning_is_recorded_without_the_secrets_it_holds() -> None:
+    warnings: list[str] = []
+    RecordedWarnings(Silent(), warnings).warn("https://ada:hidden@models.example/v1 does not answer")
+    assert warnings == ["https://***@models.example/v1 does not answer"]
