@@ -16,10 +16,12 @@ def write_report(path: Path, store: Store, version: int, warn: Callable[[str], N
 
     The version is published: whatever keeps the report from being written is a warning, and ends nothing.
     """
-    from indexmill.report import render_report, writing
+    from indexmill.report import render_report
+    from indexmill.report.page import GENERATOR
+    from indexmill.store.pages import write_page
 
     try:
-        writing.write_report(path, render_report(store.url, version))
+        write_page(path, render_report(store.url, version), GENERATOR)
     except Exception as error:
         warn(
             f"the report of version {version} was not written to {path}: {type(error).__name__}: "

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import click
 
 from indexmill.command.options import Options, as_option, common, kept_argument, kept_option
 from indexmill.command.retrieval import principals_of, say_what_is_hidden
-from indexmill.errors import BadInput, DiskFull
 from indexmill.text.counted import byte_size, counted
+from indexmill.text.printable import one_line
 
 __all__ = ["command"]
 
@@ -62,7 +60,7 @@ def command(
     most connected entities. For a question it shows the path of the retrieval, too: what the question names, the
     sentences that led from one entity to another, and the passages found with their scores. It is one file that needs
     no network: open it in a browser, or hand it on. It holds texts of documents: with --as only those that the group
-    may read.
+    may read. A file that is no such page is not overwritten.
 
     With --json the graph is printed and no page is written.
     """
@@ -83,33 +81,13 @@ def command(
     if options.json:
         options.print_json(part.to_dict())
         return
-    from indexmill.explore.page import page_of
+    from indexmill.explore.page import GENERATOR, page_of
+    from indexmill.store.pages import write_page
 
     html = page_of(part).html
     if output == "-":
         click.echo(html, nl=False)
         return
-    _write(Path(output), html)
+    write_page(Path(output), html.decode("utf-8"), GENERATOR)
     size = f"{counted(len(part.nodes), 'node')}, {counted(len(part.edges), 'link')}, {byte_size(len(html))}"
-    click.echo(f"{output}: {size}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file at once. Raises BadInput if it cannot be written."""
-    draft = None
-    try:
-        handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(draft).chmod(0o666 & ~mask)  # the usual mode of new files, not the temporary file's 0600
-        Path(draft).replace(path)
-    except OSError as error:
-        bad = BadInput(f"{path}: cannot write the page: {error.strerror or error}")
-        raise DiskFull.of(error, path) or bad from error
-    finally:
-        if draft is not None:
-            Path(draft).unlink(missing_ok=True)
+    click.echo(f"{one_line(output)}: {size}")

@@ -35,20 +35,20 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
     --json the facts are printed as one object, and a page is written only where -o says so.
     """
     from indexmill.report.facts import facts_of
-    from indexmill.report.page import rendered
-    from indexmill.report.writing import write_report
+    from indexmill.report.page import GENERATOR, rendered
+    from indexmill.store.pages import write_page
 
     store = options.store_path()
     facts = facts_of(store, *_chosen(options), compare=None if compare is None else _version(store, compare))
     path = Path(output or ("report.html" if facts.version is None else f"report-{facts.version}.html"))
     if options.json:
         if output not in (None, "-"):
-            write_report(path, rendered(facts))
+            write_page(path, rendered(facts), GENERATOR)
         options.print_json(facts.to_json())
     elif output == "-":
         click.echo(rendered(facts).encode(), nl=False)
     else:
-        write_report(path, rendered(facts))
+        write_page(path, rendered(facts), GENERATOR)
         click.echo(one_line(str(path)))
 
 

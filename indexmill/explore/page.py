@@ -28,7 +28,10 @@ from indexmill.text.counted import counted
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["Page", "page_of"]
+__all__ = ["GENERATOR", "Page", "page_of"]
+
+GENERATOR = "indexmill explore"
+"""The page's ``<meta name="generator">``, by which a later page knows a file that it may replace."""
 
 _FEW = 12
 """Neighbours of a node that the page lists where no script runs; the script lists more."""
@@ -51,6 +54,7 @@ def page_of(part: Part) -> Page:
     groups = _groups(part)
     html = _template().render(
         part=part,
+        generator=GENERATOR,
         policy=policy,
         style=_safe(style),
         scripts=[_safe(script) for script in scripts],

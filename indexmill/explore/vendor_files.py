@@ -27,7 +27,7 @@ class Library:
 def libraries() -> tuple[Library, ...]:
     """The libraries in the order in which they have to run.
 
-    Raises ConfigurationError if a file is not, byte for byte, what is pinned.
+    Raises ConfigurationError if a file is missing, or is not, byte for byte, what is pinned.
     """
     folder = files("indexmill.explore") / "vendor"
     pinned = json.loads((folder / "vendor.json").read_text(encoding="utf-8"))
@@ -46,7 +46,12 @@ def libraries() -> tuple[Library, ...]:
 
 def _checked(name: str, expected: str) -> str:
     place = files("indexmill.explore") / "vendor" / name
-    data = place.read_bytes()
+    try:
+        data = place.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{place}: cannot be read: {error.strerror or error}; install indexmill again"
+        ) from error
     digest = hashlib.sha256(data).hexdigest()
     if digest != expected:
         raise ConfigurationError(

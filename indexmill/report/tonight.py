@@ -124,7 +124,7 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
 
 
 def _check_tables(snapshot: Snapshot) -> None:
-    """Read what versions are compared by. Raises CorruptBlob: then the damage is this version's, not the older one's."""
+    """Read what versions are compared by. Raises CorruptBlob: then this version is damaged."""
     of_families = (name for family in METHODS.values() for name in family.tables)
     for name in ("documents", "passages", "entities", *of_families):
         for shard in snapshot.shards(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -33,6 +34,24 @@ def test_a_page_is_written_at_once_with_the_usual_rights(run: Run, store: Path, 
     assert page.read_bytes() == before
     assert [path.name for path in tmp_path.glob("*.html*")] == ["explore.html"]
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_a_later_page_replaces_an_earlier_one_and_nothing_else(run: Run, store: Path, tmp_path: Path) -> None:
+    page, pipe = tmp_path / "page.html", tmp_path / "pipe"
+    assert run("explore", "--store", store, "-o", page, "--nodes", 1) == 0
+    assert run("explore", "--store", store, "-o", page) == 0
+    page.write_text("my notes", encoding="utf-8")
+    os.mkfifo(pipe)
+    for path in (page, pipe):
+        assert run("explore", "--store", store, "-o", path) == 2
+        assert "exists and was not written by `indexmill explore`" in run.err
+    assert page.read_text(encoding="utf-8") == "my notes"
+    assert pipe.is_fifo()
+
+
+def test_the_path_that_is_printed_does_not_control_the_terminal(run: Run, store: Path) -> None:
+    assert run("explore", "--store", store, "-o", "a\x1b[31m.html") == 0
+    assert run.out.startswith("a\ufffd[31m.html: ")
 
 
 def test_the_page_goes_to_standard_output_on_request(
@@ -66,7 +85,7 @@ def test_json_is_the_graph_and_writes_no_page(run: Run, store: Path, tmp_path: P
         (["--nodes", "0"], "1<=x<=2000"),
         (["--nodes", "2001"], "1<=x<=2000"),
         (["-o", "nowhere/page.html"], "nowhere/page.html: cannot write the page"),
-        (["-o", "."], "cannot write the page"),
+        (["-o", "."], ".: exists and was not written by `indexmill explore`"),
         (["--as", "staff", "--unrestricted"], "--as and --unrestricted exclude each other"),
         (["nothing"], "nothing"),
     ],

@@ -60,7 +60,7 @@ def test_a_later_report_replaces_an_earlier_one_and_nothing_else(run: Run, night
     assert title(page).startswith("Version 2")
     page.write_text("my notes", encoding="utf-8")
     assert run("report", "--store", nights, "-o", page) == 2
-    assert "exists and is no report" in run.err
+    assert "exists and was not written by `indexmill report`" in run.err
     assert page.read_text(encoding="utf-8") == "my notes"
 
 

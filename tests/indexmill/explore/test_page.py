@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -152,14 +153,17 @@ def test_the_same_part_makes_the_same_bytes_in_another_process(snapshot: Snapsho
         "from indexmill.explore.page import page_of; "
         f"sys.stdout.buffer.write(page_of(neighbourhood(indexmill.open({str(hostile_store)!r}), nodes=60)).html)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    elsewhere = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LANG": "C", "LC_ALL": "C"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **elsewhere}, capture_output=True, check=True
+    )
     assert done.stdout == page_of(neighbourhood(snapshot, nodes=60)).html
 
 
 def test_a_missing_template_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     page._template.cache_clear()
-    with pytest.raises(ModelUnavailable, match=r"pip install 'indexmill\[explore\]'"):
+    with pytest.raises(ModelUnavailable, match=r"pip install 'indexmill\[pages\]'"):
         page_of(hostile("x"))
 
 

@@ -45,6 +45,9 @@ def test_a_changed_file_is_never_inlined(tmp_path: Path, monkeypatch: pytest.Mon
     vendor_files.libraries.cache_clear()
     with pytest.raises(ConfigurationError, match=r"sigma\.min\.js: has the SHA-256"):
         vendor_files.libraries()
+    (folder / "sigma.min.js").unlink()
+    with pytest.raises(ConfigurationError, match=r"sigma\.min\.js: cannot be read: .*install indexmill again"):
+        vendor_files.libraries()
     vendor_files.libraries.cache_clear()
 
 

@@ -1,0 +1,40 @@
+"""Pages for people as files: written whole, and never over something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from indexmill.errors import BadInput, DiskFull
+from indexmill.store.whole_files import write_whole
+
+__all__ = ["write_page"]
+
+_HEAD = 4096
+"""The bytes at the beginning of a page that say what wrote it."""
+
+
+def write_page(path: Path, page: str, generator: str) -> None:
+    """Write an HTML page, atomically, in place of an earlier one of the same generator.
+
+    generator: the command that writes it; the page's head says so: ``<meta name="generator" content="...">``.
+
+    Raises BadInput if the file cannot be written, or exists and is no such page (a device is none); DiskFull.
+    """
+    try:
+        if path.exists() and not _is_page(path, generator):
+            raise BadInput(
+                f"{path}: exists and was not written by `{generator}`, so it is left as it is: name another file"
+            )
+        write_whole(path, [page])
+    except OSError as error:
+        bad = BadInput(f"{path}: cannot write the page: {error.strerror or error}")
+        raise DiskFull.of(error, path) or bad from error
+
+
+def _is_page(path: Path, generator: str) -> bool:
+    """True for a file that an earlier page may have been written to; an empty one counts."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return not head or f'<meta name="generator" content="{generator}">'.encode() in head
