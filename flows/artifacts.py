@@ -114,6 +114,11 @@ class _Shown(Forwarding):
         self._count(stage, 0, 0, ended=True)
         super().end(stage, summary, seconds)
 
+    def abandon(self, stage: str) -> None:
+        with self._lock:
+            self._parts.pop(stage, None)
+        super().abandon(stage)
+
     def _count(self, stage: str, done: int, wanted: int, *, ended: bool = False) -> None:
         """Count parts; a run that begins some stages again stays where it was until it is further."""
         with self._lock:

@@ -61,6 +61,10 @@ class Lines:
             took = self._style.dim(f"in {duration(seconds)}")
             self._write(f"{self._style.bold(one_line(stage))}: {one_line(summary)} {took}\n")
 
+    def abandon(self, stage: str) -> None:
+        with self._lock:
+            self._stages.pop(stage, None)
+
     def warn(self, message: str) -> None:
         with self._lock:
             self._write(f"{self._style.warning('warning:')} {one_line(message)}\n")

@@ -160,6 +160,10 @@ class _Both:
         for one in self._both:
             one.end(stage, summary, seconds)
 
+    def abandon(self, stage: str) -> None:
+        for one in self._both:
+            one.abandon(stage)
+
     def doing(self, what: str) -> None:
         self._both[0].doing(what)
         self._log.note(one_line(what))

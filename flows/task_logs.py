@@ -32,6 +32,10 @@ class LoggingProgress(Forwarding):
         _log(logging.INFO, f"{stage}: {summary} in {took:.1f} s")
         super().end(stage, summary, seconds)
 
+    def abandon(self, stage: str) -> None:
+        self._began.pop(stage, None)
+        super().abandon(stage)
+
     def warn(self, message: str) -> None:
         _log(logging.WARNING, message)
         super().warn(message)

@@ -129,10 +129,10 @@ class PartRunner:
         try:
             with StageTrace(stage.name) as trace:
                 return self._make_parts(stage, specs, report, trace)
-        except (StoppedError, BudgetReached):
-            raise
-        except Exception:
-            report.parts_failed += 1
+        except BaseException as error:
+            self.progress.abandon(stage.name)
+            if isinstance(error, Exception) and not isinstance(error, (StoppedError, BudgetReached)):
+                report.parts_failed += 1
             raise
 
     def _make_parts(

@@ -57,6 +57,10 @@ class Progress(Protocol):
         """A stage is done; the summary is a few words. seconds: of work; by default those since it began."""
         ...
 
+    def abandon(self, stage: str) -> None:
+        """A stage has stopped before its end; it may begin again."""
+        ...
+
     def doing(self, what: str) -> None:
         """The current activity in a few words, before the first stage."""
         ...
@@ -83,6 +87,9 @@ class Silent:
         pass
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        pass
+
+    def abandon(self, stage: str) -> None:
         pass
 
     def doing(self, what: str) -> None:
@@ -112,6 +119,9 @@ class Forwarding:
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         self._progress.end(stage, summary, seconds)
+
+    def abandon(self, stage: str) -> None:
+        self._progress.abandon(stage)
 
     def doing(self, what: str) -> None:
         self._progress.doing(what)

@@ -169,6 +169,9 @@ class _Wave(Forwarding):
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         pass
 
+    def abandon(self, stage: str) -> None:
+        super().abandon(self._title)
+
 
 def _ranges(chosen: Sequence[bool]) -> str:
     """The 1-based positions of true values, as ranges: `1-7, 9`."""

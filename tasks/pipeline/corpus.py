@@ -183,8 +183,11 @@ class Corpus:
         """Count the documents in the report, and warn of unread files and front matter."""
         report, progress = self._runner.report, self._runner.progress
         counts = report.stage("ingest").counts
-        counts |= {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
-        counts |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
+        found = {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
+        found |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
+        for name in found:  # of an earlier reading, which did not know the documents that a stage cannot process
+            counts.pop(name, None)
+        counts |= found
         report.refused = Counter(refused.column("reason").to_pylist())
         report.changed_files = plan.changed
         if left_out := plan.front_matter_left_out:

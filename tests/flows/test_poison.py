@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from distributed import Client
 
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
+from flows.progress import Lines
 from flows.run import Outcome
 from indexmill.errors import BadInput, GateRefused, IndexmillError
 from storage import runs
@@ -94,6 +96,32 @@ def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
     again = build(tmp_path / "store", poisoned(rows, words), client, told)
     assert (again.published, again.parts_made, again.vectors_made, again.quarantined) == (False, 0, 0, 4)
     assert told.warnings == []
+
+
+class Counts(Lines):
+    """The parts of each stage as it ended: how many were done, of how many."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.ended: dict[str, tuple[int, int]] = {}
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        state = self._stages[stage]
+        self.ended[stage] = state.done, state.parts
+        super().end(stage, summary, seconds)
+
+
+def test_a_stage_that_begins_again_counts_its_parts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadly_stage(monkeypatch, "recognise")
+    told = Counts()
+    assert build(tmp_path / "store", poisoned(documents(24), {"doc-0011": deadly.RAISE}), progress=told).published
+    assert "the build goes on without them" in told._stream.getvalue()  # type: ignore[attr-defined]
+    assert told.ended["recognise"][1] > 1
+    assert {stage for stage, (done, parts) in told.ended.items() if done != parts} == set()
+    (run,) = runs.list_runs(open_folder(tmp_path / "store"))
+    assert run.end is not None
+    counts = run.end.report["stages"]["ingest"]  # type: ignore[call-overload, index]
+    assert (counts["documents"], counts["quarantined"]) == (23, 1)
 
 
 @pytest.mark.slow
