@@ -103,6 +103,10 @@ class ReadableRows:
         found: list[int] = np.where((rows >= 0) & (self.degrees[rows] > 0), rows, -1).tolist()
         return found
 
+    def label(self, entity: int) -> str:
+        """The name under which the reader sees an entity."""
+        return self.labels.shown(np.array([entity], dtype=np.int64), self.readable)[0]
+
     def entity(self, name: str) -> int:
         """The row of an entity by any spelling of its name, or by its id.
 

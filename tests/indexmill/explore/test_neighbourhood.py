@@ -16,7 +16,7 @@ from indexmill.retrieve.registry import provided
 from indexmill.snapshot import Snapshot
 from indexmill.text.names import entity_id
 from tests.indexmill.explore.hostile import LONG
-from tests.indexmill.small_snapshot import publish
+from tests.indexmill.small_snapshot import Text, publish
 
 QUESTION = "Who built Marrow Bridge with Ada Venn?"
 
@@ -139,6 +139,13 @@ def test_names_are_one_short_line_whatever_the_documents_say(snapshot: Snapshot)
         assert node.label == " ".join(node.label.split())
         assert not set("\u202e\u2066\u0000\n") & set(node.label)
         assert node.url is None or node.url.startswith("https://")
+
+
+def test_ids_of_documents_are_those_of_the_index(tmp_path: Path) -> None:
+    publish(tmp_path / "s", {"p": [Text("a  b\t\u202ec", "", "One.")]})
+    with indexmill.open(tmp_path / "s") as opened:
+        (node,) = neighbourhood(opened).nodes
+    assert node.document_ids == ("a  b\t\u202ec",)
 
 
 @pytest.mark.parametrize(
