@@ -223,9 +223,11 @@ def open_run(
     warnings: list[str] = []
     progress = RecordedWarnings(progress, warnings)
     with (
+        contextlib.ExitStack() as ended,
         observed(command, configuration, progress.warn) as seen,
         operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record,
     ):
+        ended.callback(_report_published, configuration, record, progress)
         holds.check(store)
         for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
             progress.warn(caution)
@@ -257,8 +259,12 @@ def open_run(
             record.report = build.report.to_json()
             if approved is not None:
                 record.plan = approved.beside(build.report, time.monotonic() - began)
-    if record.published and record.version is not None and configuration.run.report is not None:
-        write_report(configuration.run.report, store, record.version, progress.warn)  # of the run that has ended
+
+
+def _report_published(configuration: Configuration, run: Operation, progress: Progress) -> None:
+    """Write the report of the last version that a run has published, where one is wanted: it may have failed since."""
+    if configuration.run.report is not None and run.published and run.version is not None:
+        write_report(configuration.run.report, run.store, run.version, progress.warn)
 
 
 @dataclass

@@ -11,7 +11,7 @@ import click
 from flows.command.shared import print_result, quality_lines, store_of
 from indexmill.command.options import Options, common
 from indexmill.command.waiting import Waiting
-from indexmill.text.counted import byte_size
+from indexmill.text.counted import byte_size, counted
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line, printable
 from indexmill.text.table import table
@@ -19,7 +19,7 @@ from indexmill.text.terminal import PLAIN, Style, columns_of, display_width, fit
 from storage import runs as records
 from storage.runs import Run
 
-__all__ = ["command", "listing"]
+__all__ = ["command", "described", "listing"]
 
 
 @click.command("runs")
@@ -31,7 +31,7 @@ def command(options: Options, run_id: str | None) -> None:
     if run_id is not None:
         with Waiting(f"reading the record of run {run_id}", only_terminals=True):
             run = _summary(records.read_run(store, run_id))
-        print_result(options, run, _lines(run))
+        print_result(options, run, described(run))
         return
     with Waiting("reading the records of the runs", only_terminals=True):
         summaries = [_summary(run) for run in records.list_runs(store)]
@@ -123,8 +123,8 @@ _COLUMNS = {
     "quarantined": "quarantined",
     "wall_seconds": "wall s",
     "seconds": "work s",
-    "bytes_made": "size made",
-    "vectors_made": "vectors made",
+    "bytes_made": "size",
+    "vectors_made": "vectors",
     "vectors_reused": "vectors reused",
     "llm_calls": "calls",
     "llm_ledger": "from ledger",
@@ -136,13 +136,18 @@ _COLUMNS = {
 _UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_ledger", "llm_tokens", "cost"})
 
 
-def _lines(run: dict[str, Any]) -> Iterator[str]:
+def described(run: Mapping[str, Any]) -> Iterator[str]:
+    """A run, as `runs ID --json` has it, for people: its facts, its recall, its warnings, its stages, its plan."""
     for name in _FACTS:
         if run[name] is not None:
             value = duration(run[name]) if name == "seconds" else str(run[name])
             yield f"{_NAMES.get(name, name.replace('_', ' '))}: {printable(value)}"
     if run.get("quality"):
         yield from quality_lines(run["quality"])
+    for warning in run.get("warnings", ()):
+        yield f"warning: {one_line(str(warning))}"
+    if left_out := run.get("warnings_left_out"):
+        yield f"{counted(left_out, 'more warning was', 'more warnings were')} not recorded"
     stages, totals = run["stages"], run.get("totals", {})
     if stages:
         shown = [name for name in _COLUMNS if totals.get(name) or name not in _UNLESS_ZERO]

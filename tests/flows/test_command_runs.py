@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.command.runs import listing
+from flows.command.runs import described, listing
 from indexmill.text.terminal import Style, display_width
 
 CAUSE = "corpus of 7 documents is smaller than version 3 by more than gates.max_shrink\nallows"
@@ -57,3 +57,11 @@ def test_refused_rows_have_a_column_where_there_are_any() -> None:
 
 def test_a_store_without_runs_has_a_header_alone() -> None:
     assert listing([]) == "run  started (UTC)  command  state  version  duration"
+
+
+def test_a_run_is_described_with_its_warnings() -> None:
+    facts = dict.fromkeys(("exit_code", "parent", "candidate", "ended", "plan"))
+    told = {"stages": {}, "warnings": ["a.txt changed\nwhile it was read"], "warnings_left_out": 2}
+    lines = list(described(run(1, **facts, **told)))
+    assert lines[-2:] == ["warning: a.txt changed while it was read", "2 more warnings were not recorded"]
+    assert "duration: 3 min 12 s" in lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.run import Outcome, build_inline
+from flows.run import Order, Outcome, build_inline
 from indexmill.report import render_report
 from schemas.config import Configuration
 from tests.corpora import documents, write_corpus
@@ -56,3 +56,21 @@ def test_a_report_that_cannot_be_written_is_a_warning_and_the_version_is_publish
     assert warning.startswith(f"the report of version 1 was not written to {place / 'report.html'}: BadInput:")
     assert warning.endswith("`indexmill report 1` writes it by hand")
     assert (place / "report.html").read_text() == "notes of mine"
+
+
+def test_a_run_that_fails_after_it_has_published_writes_the_report(place: Path) -> None:
+    """As a backfill does that publishes on its way."""
+    corpus = write_corpus(place / "corpus.jsonl", documents(3, words=30))
+    report = place / "report.html"
+    wanted = settings(place / "store", corpus, run={"report": str(report)}, families=NO_FAMILIES)
+    order = Order(Configuration.model_validate(wanted), Warnings())
+
+    def fail() -> None:
+        with order.open() as run:
+            run.publish(run.build.run())
+            assert not report.exists()  # not while the run is at work
+            raise KeyboardInterrupt("SIGTERM")
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert "<h1>Version 1</h1>" in report.read_text(encoding="utf-8")
