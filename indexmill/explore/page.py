@@ -102,10 +102,7 @@ def _own(name: str) -> str:
 
 def _policy(scripts: Sequence[str], style: str) -> str:
     allowed = " ".join(_hash(script) for script in scripts)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:

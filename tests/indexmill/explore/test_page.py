@@ -94,6 +94,7 @@ def test_the_policy_allows_what_is_inlined_and_nothing_else(html: str) -> None:
     assert rules["script-src"].split() == [digest(text) for text in run]
     assert rules["style-src"] == digest(parsed.inside["style"][0])
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert set(rules) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
     assert "unsafe" not in policy
     first = [tag for tag, _ in parsed.elements].index("style")
     assert parsed.elements[:first].count(("meta", {"http-equiv": "Content-Security-Policy", "content": policy})) == 1
