@@ -33,8 +33,8 @@ _CONNECT = "30s"
 _CLOSE = 10.0
 _START = 60.0
 """Seconds for a client to close, and for a cluster to start that is not wanted any more."""
-_LOG_LEVEL = 50
-"""The level of Dask's own logs: what counts reaches the run as an exception."""
+_LOG_LEVEL = logging.CRITICAL + 1
+"""The level of Dask's own logs, above all: what counts reaches the run as an exception."""
 _PRELOAD = "flows.dask_preload"
 _SETTINGS: dict[str, Any] = {
     "distributed.scheduler.allowed-failures": 1,

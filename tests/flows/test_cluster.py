@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ pytest.importorskip("distributed")
 from distributed import Client
 
 from flows import dask_executor, remote_cluster
-from flows.cluster import private_cluster, started
+from flows.cluster import private_cluster, quiet_logs, started
 from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import Items, headway
@@ -60,6 +61,12 @@ def client(store: Path) -> Iterator[Client]:
 def address(client: Client) -> str:
     """Where its scheduler listens."""
     return str(client.scheduler_info()["address"])
+
+
+def test_dask_logs_nothing_in_the_process_of_a_run() -> None:
+    """Its scheduler calls it critical that a worker reports progress to a client that has just left."""
+    with quiet_logs():
+        assert not logging.getLogger("distributed.scheduler").isEnabledFor(logging.CRITICAL)
 
 
 def test_results_come_as_they_are_ready_each_with_its_call(client: Client, tmp_path: Path) -> None:
