@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -140,7 +140,7 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
         ),
         _panel("cost", versions, [one.cost for one in versions], money),
         _panel("duration", versions, [one.seconds for one in versions], duration),
-        _panel("size", versions, [one.bytes for one in versions], lambda value: byte_size(int(value or 0))),
+        _panel("size", versions, [one.bytes for one in versions], lambda value: byte_size(int(value))),
     ]
     shown = [panel for panel in panels if panel is not None]
     flags = [(place, " ".join(one.aliases)) for place, one in enumerate(versions) if one.aliases]
@@ -149,6 +149,9 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
         f"{counted(len(versions), 'version')}, from {versions[0].version} to {versions[-1].version}. Each panel begins "
         "at zero. A broken line names the version that an alias points to; a cross marks one that was withdrawn."
     )
+    depths = sorted({one.k for one in versions if one.recall and one.k is not None})
+    if len(depths) > 1:
+        told += f" Recall was measured at different depths: {', '.join(map(str, depths))}."
     drawn = "Versions over time", told, [one.version for one in versions], shown, flags, gone
     chart = charts.series("versions", *drawn)
     narrow = charts.series("series", *drawn, narrow=True)
@@ -173,13 +176,13 @@ def _panel(
     name: str,
     versions: Sequence[VersionFacts],
     values: Sequence[float | None],
-    shown: object,
+    shown: Callable[[float], str],
     most: float | None = None,
 ) -> charts.Panel | None:
     """A series; None if no version has a value, or all are zero."""
     if not any(values):
         return None
-    words = tuple("" if value is None else shown(value) for value in values)  # type: ignore[operator]
+    words = tuple("" if value is None else shown(value) for value in values)
     return charts.Panel(name, tuple(values), words, most)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from indexmill.report.facts import Facts
 from indexmill.report.numbers import amount, byte_size, clipped, counted, duration, money, share
 from indexmill.report.run_record import PlanFigure, Quality
 
-__all__ = ["Card", "Headline", "headline"]
+__all__ = ["Card", "headline"]
 
 _SAME = 0.0005
 """Recalls that differ by less are written alike."""
@@ -26,16 +27,9 @@ class Card:
     alarm: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """The answers."""
-
-    cards: tuple[Card, ...]
-
-
-def headline(facts: Facts) -> Headline:
+def headline(facts: Facts) -> tuple[Card, ...]:
     """The answers to what people open a report for."""
-    return Headline((_changed(facts), _quality(facts), _cost(facts), _attention(facts)))
+    return _changed(facts), _quality(facts), _cost(facts), _attention(facts)
 
 
 def _changed(facts: Facts) -> Card:
@@ -121,10 +115,10 @@ def _is_over(figure: PlanFigure) -> bool:
     return figure.high is not None and figure.actual is not None and figure.actual > figure.high * 1.005
 
 
-def _beside(figure: PlanFigure | None, shown: object) -> str:
+def _beside(figure: PlanFigure | None, shown: Callable[[float], str]) -> str:
     if figure is None or figure.low is None or figure.high is None:
         return ""
-    low, high = shown(figure.low), shown(figure.high)  # type: ignore[operator]
+    low, high = shown(figure.low), shown(figure.high)
     return low if low == high else f"{low} to {high}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -285,9 +286,8 @@ def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, 
     return tuple(one for *_, one in best), _alike(keyed)
 
 
-def _central(row: Mapping[str, object]) -> CentralEntity:
-    passages, mentions, documents = (int(str(row[name])) for name in ("passages", "mentions", "documents"))
-    return CentralEntity(str(row["surface"]), passages, mentions, documents)
+def _central(row: Mapping[str, Any]) -> CentralEntity:
+    return CentralEntity(row["surface"], row["passages"], row["mentions"], row["documents"])
 
 
 def _keyed(table: pa.Table) -> pa.Table:

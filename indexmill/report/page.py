@@ -36,7 +36,7 @@ def rendered(facts: Facts) -> str:
         style=_Safe(style),
         policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
         name="An exported version" if facts.version is None else f"Version {facts.version}",
-        headline=headline(facts),
+        cards=headline(facts),
         missed=() if run is None or run.quality is None else missed_by_method(run.quality),
         tones={} if run is None else figures.stage_tones(run.stages),
         timeline=None if run is None else figures.timeline(run),

@@ -234,6 +234,15 @@ def test_quality_beside_the_version_before(
     assert f'<p class="answer">{answer}</p>' in render_report(tmp_path / "s")
 
 
+def test_recall_at_different_depths_is_said_over_time(tmp_path: Path, page: str) -> None:
+    end = new_record()
+    end["report"]["quality"]["k"] = 10
+    two_nights(tmp_path / "s", end)
+    said = "Recall was measured at different depths: 5, 10."
+    assert said in Page(render_report(tmp_path / "s")).text
+    assert said[:20] not in Page(page).text
+
+
 def test_an_older_record_says_what_it_did_not_record(tmp_path: Path) -> None:
     two_nights(tmp_path / "s", end_record("run-2", stages={"ingest": stage(quarantined=4)}))
     text = Page(render_report(tmp_path / "s")).text
