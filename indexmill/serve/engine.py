@@ -125,22 +125,15 @@ class Engine:
         An answer comes whole: models are asked for JSON, which is checked before anyone sees it.
         """
         way = self._way(request, caller)
-        if self._answering >= self.limits.answers + self.limits.waiting:
-            raise Busy(
-                f"{counted(self._answering, 'answer is', 'answers are')} being made already; try again in a moment"
-            )
         loop = asyncio.get_running_loop()
         hits: asyncio.Future[Any] = loop.create_future()
 
         def show(found: Found) -> None:
             loop.call_soon_threadsafe(lambda: None if hits.done() else hits.set_result(found))
 
-        self._answering += 1
         seconds = self.limits.answer_seconds
         ends = loop.time() + seconds
-        run = copy_context().run  # a thread of a pool does not know the trace of the request
-        work: asyncio.Future[Any] = loop.run_in_executor(self._threads, run, self._answer, request, way, seconds, show)
-        work.add_done_callback(self._answered)
+        work = self._begin(self._answer, request, way, seconds, show)
         await _within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
         if hits.done():
             yield "hits", hits.result()
@@ -153,12 +146,7 @@ class Engine:
         """
         if request.question is not None and len(request.question) > self.limits.question:
             raise BadInput(f"question has more characters than allowed; expected {self.limits.question:,} at most")
-        if self._answering >= self.limits.answers + self.limits.waiting:
-            raise Busy(f"{self._answering:,} answers are being made already; try again in a moment")
-        self._answering += 1
-        work = asyncio.get_running_loop().run_in_executor(self._threads, self._explore, request, caller)
-        work.add_done_callback(self._answered)
-        return await _within(self.limits.seconds, asyncio.shield(work))
+        return await _within(self.limits.seconds, asyncio.shield(self._begin(self._explore, request, caller)))
 
     def _explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
         """In a thread: a page from one version, of what the caller may read."""
@@ -173,6 +161,17 @@ class Engine:
                 principals=caller.principals,
             )
             return snapshot.version, page_of(part)
+
+    def _begin(self, work: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
+        """Begin to make an answer or a page in a thread, in the trace of the request; raises Busy if too many are."""
+        if self._answering >= self.limits.answers + self.limits.waiting:
+            raise Busy(
+                f"{counted(self._answering, 'answer is', 'answers are')} being made already; try again in a moment"
+            )
+        self._answering += 1
+        begun = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work, *arguments)
+        begun.add_done_callback(self._answered)
+        return begun
 
     def _answered(self, work: asyncio.Future[Any]) -> None:
         self._answering -= 1

@@ -41,6 +41,8 @@ def test_a_request_continues_the_trace_of_its_caller(tmp_path: Path, monkeypatch
             assert (
                 server.client.post("/answer", json=asked, headers={"traceparent": traceparent(99)}).status_code == 200
             )
+            explored = server.client.get("/explore", params=asked, headers={"traceparent": traceparent(98)})
+            assert explored.status_code == 200
             refused = server.client.post("/retrieve", json={}, headers={"traceparent": "nonsense"})
             assert refused.status_code == 400
             assert server.client.get("/metrics").status_code == 200
@@ -54,13 +56,13 @@ def test_a_request_continues_the_trace_of_its_caller(tmp_path: Path, monkeypatch
     (answer,) = [one for one in collector.spans if one.name == "indexmill.answer"]
     assert (answer.trace, answer.parent) == (f"{99:032x}", answered.id)
     found = [one for one in collector.spans if one.name == "indexmill.retrieve" and one.parent]
-    assert sum(one.attributes["indexmill.retrieve.questions"] for one in found) == 33
+    assert sum(one.attributes["indexmill.retrieve.questions"] for one in found) == 34
     for one in found:
         above = by_id[one.parent]
         if above.name == "indexmill.batch":  # its questions, but the first, are linked
             assert len(above.links) == above.attributes["indexmill.retrieve.questions"] - 1
             above = by_id[above.parent]
-        assert above.name in {"POST /retrieve", "indexmill.answer"}
+        assert above.name in {"POST /retrieve", "GET /explore", "indexmill.answer"}
     assert not any(one.name.endswith("/metrics") for one in collector.spans)
     assert not any(QUESTION.encode() in body for body in collector.bodies)
 
