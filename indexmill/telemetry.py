@@ -70,7 +70,19 @@ METRICS: Mapping[str, Metric] = {
 """Every metric that is reported, by name."""
 
 
-class Span:
+class _Block:
+    """A context manager that does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class Span(_Block):
     """A stretch of work in a trace, as a context manager; this one records nothing."""
 
     recorded = False
@@ -81,14 +93,6 @@ class Span:
 
     def failed(self, kind: str) -> None:
         """Mark the work as failed, by the name of an error; an error that leaves the block marks it, too."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 _NOTHING = Span()
@@ -231,7 +235,7 @@ def _report(name: str, value: float, attributes: Attributes | None) -> None:
     known[name](value, attributes)
 
 
-class Retrieval:
+class Retrieval(_Block):
     """A retrieval, as a context manager; this one reports nothing."""
 
     reports = False
@@ -239,14 +243,6 @@ class Retrieval:
 
     def found(self, attributes: Attributes, hits: Sequence[int]) -> None:
         """Report what was found: attributes of the retrieval, and the hits of each question."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 _UNTOLD = Retrieval()
