@@ -14,7 +14,8 @@ from indexmill.diff import compare, differing
 from indexmill.report.documents import only_in
 from indexmill.report.inside import sizes_by_family
 from indexmill.report.numbers import clipped
-from indexmill.report.run_record import Quality, read_run
+from indexmill.report.run_reading import read_run
+from indexmill.report.run_record import Quality
 from indexmill.report.tonight import NAMES, Changes, changes_of
 from indexmill.retrieve.registry import families_of
 from indexmill.snapshot import Snapshot, open_snapshot
@@ -118,16 +119,14 @@ def comparison(store: StoreReader, snapshot: Snapshot, other: int, known: Change
         changes = known
         if changes is None or changes.version != other:
             changes = changes_of(compare(older, snapshot, names=NAMES), other)
-        before, after = _quality(store, older), _quality(store, snapshot)
+        (before, missing), (after, also_missing) = _quality(store, older), _quality(store, snapshot)
         different = _differing(older, snapshot)
         return Comparison(
             a=_side(older),
             b=_side(snapshot),
             changes=changes,
             quality=() if before is None or after is None else question_changes(before, after),
-            quality_remark=_missing(older, before)
-            or _missing(snapshot, after)
-            or _unlike(older, before, snapshot, after),
+            quality_remark=missing or also_missing or _unlike(older, before, snapshot, after),
             rows=_rows(older, snapshot, changes),
             differing=tuple(different[:SETTINGS]),
             more_differing=max(len(different) - SETTINGS, 0),
@@ -156,13 +155,14 @@ def _side(snapshot: Snapshot) -> Side:
 # Quality
 
 
-def _quality(store: StoreReader, snapshot: Snapshot) -> Quality | None:
-    run = None if snapshot.ref is None else read_run(store, snapshot.ref.run_id)[0]
-    return None if run is None else run.quality
-
-
-def _missing(snapshot: Snapshot, quality: Quality | None) -> str:
-    return "" if quality is not None else f"The run of version {snapshot.version} measured no questions."
+def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[Quality | None, str]:
+    """What the run of a version measured; None, and why, if it measured nothing, or its record is missing."""
+    run, why = (None, "") if snapshot.ref is None else read_run(store, snapshot.ref.run_id)
+    if run is not None and run.quality is not None:
+        return run.quality, ""
+    if why and (run is None or not run.is_whole):
+        return None, f"Version {snapshot.version}: {why}"
+    return None, f"The run of version {snapshot.version} measured no questions."
 
 
 def _unlike(older: Snapshot, before: Quality | None, newer: Snapshot, after: Quality | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from indexmill.report.facts import Facts
 from indexmill.report.numbers import amount, byte_size, clipped, counted, duration, money, share
-from indexmill.report.run_record import PlanFigure, Quality
+from indexmill.report.run_record import PlanFigure, Quality, RunRecord
 
 __all__ = ["Card", "headline"]
 
@@ -32,6 +32,12 @@ def headline(facts: Facts) -> tuple[Card, ...]:
     return _changed(facts), _quality(facts), _cost(facts), _attention(facts)
 
 
+def _whole(facts: Facts) -> RunRecord | None:
+    """The record of the run; None if there is none of its end, which says what it measured and spent."""
+    run = facts.tonight.run
+    return run if run is not None and run.is_whole else None
+
+
 def _changed(facts: Facts) -> Card:
     changes, run = facts.tonight.changes, facts.tonight.run
     title = "What changed"
@@ -50,7 +56,7 @@ def _changed(facts: Facts) -> Card:
 
 
 def _quality(facts: Facts) -> Card:
-    title, run = "Is it as good as before?", facts.tonight.run
+    title, run = "Is it as good as before?", _whole(facts)
     quality = None if run is None else run.quality
     if quality is None or not quality.recall:
         why = "No questions were measured: name a file of questions in gates.questions."
@@ -86,7 +92,7 @@ def _pairs(quality: Quality) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _cost(facts: Facts) -> Card:
-    title, run = "What did it cost?", facts.tonight.run
+    title, run = "What did it cost?", _whole(facts)
     if run is None:
         return Card(title, "Not recorded", (facts.tonight.no_run,))
     cost, calls, tokens = run.total("cost"), run.total("calls"), run.total("tokens")

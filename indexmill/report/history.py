@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from indexmill.errors import StoreError
-from indexmill.report.run_record import RunRecord, read_run
+from indexmill.report.run_reading import read_run
+from indexmill.report.run_record import RunRecord
 from indexmill.store.manifest import Manifest, Ref, Removal
 from indexmill.store.reader import StoreReader
 

@@ -24,7 +24,7 @@ from indexmill.text.names import entity_id
 from schemas.tables import ENTITIES
 from storage import tables
 from tests.indexmill.damage import flip
-from tests.indexmill.report.records import new_record, promote, two_nights, withdraw, write_run
+from tests.indexmill.report.records import end_record, new_record, promote, two_nights, withdraw, write_run
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, export, publish
 
 
@@ -217,12 +217,17 @@ def test_compare_goes_backwards_too(nights: Path) -> None:
 
 
 def test_compare_without_recorded_questions_says_which_run_lacks_them(tmp_path: Path) -> None:
-    publish(tmp_path / "s")
-    writer = publish(tmp_path / "s", version=2)
-    write_run(writer.store, "run-2", new_record(), parent=1)
-    found = facts_of(tmp_path / "s", compare=1).comparison
-    assert found is not None
-    assert (found.quality, found.quality_remark) == ((), "The run of version 1 measured no questions.")
+    for version in (1, 2, 3):
+        writer = publish(tmp_path / "s", version=version)
+    write_run(writer.store, "run-2", end_record("run-2"), parent=1)
+    write_run(writer.store, "run-3", new_record("run-3"), parent=2)
+    for version, said in (
+        (1, "Version 1: The store has no record of the run."),
+        (2, "The run of version 2 measured no questions."),
+    ):
+        found = facts_of(tmp_path / "s", compare=version).comparison
+        assert found is not None
+        assert (found.quality, found.quality_remark) == ((), said)
 
 
 def test_compare_says_where_recall_was_measured_at_different_depths(tmp_path: Path) -> None:

@@ -252,6 +252,16 @@ def test_an_older_record_says_what_it_did_not_record(tmp_path: Path) -> None:
     assert "The run measured no questions." in text
 
 
+def test_a_run_that_was_killed_is_not_said_to_have_done_nothing(tmp_path: Path) -> None:
+    store = publish(tmp_path / "s").store
+    write_run(store, "run-1", None)
+    text = Page(render_report(tmp_path / "s")).text
+    assert "The run has no record of its end: it was killed once it had published." in text
+    assert "What did it cost? Not recorded" in text
+    for said in ("No language model was asked", "None was asked", "No row of the corpus", "measured no questions"):
+        assert said not in text
+
+
 def test_a_store_without_records_has_a_page(tmp_path: Path) -> None:
     publish(tmp_path / "s")
     text = Page(render_report(tmp_path / "s")).text

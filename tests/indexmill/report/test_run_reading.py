@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.report.run_record import Missed, PlanFigure, Span, StandIns, read_run, record_of
+from indexmill.report.run_reading import read_run, record_of
+from indexmill.report.run_record import Missed, PlanFigure, Span, StandIns
 from indexmill.store.layout import run_name
 from indexmill.store.reader import StoreReader
 from tests.indexmill.report.records import QUESTIONS, end_record, new_record, start_record, write_run
@@ -139,6 +141,20 @@ def test_a_run_that_was_killed_has_what_its_start_says(tmp_path: Path) -> None:
     assert run is not None
     assert (run.parent, run.stages, run.seconds) == (3, (), None)
     assert "killed" in why
+
+
+@pytest.mark.parametrize("damaged", ["start", "end"])
+def test_a_damaged_half_of_a_record_costs_that_half_alone(tmp_path: Path, damaged: Literal["start", "end"]) -> None:
+    store = publish(tmp_path / "s").store
+    records = {"start": start_record("run-1", parent=3), "end": end_record()}
+    for name, record in records.items():
+        whole = json.dumps(record).encode()
+        assert store.create(f"runs/run-1/{name}.json", whole[:40] if name == damaged else whole)
+    run, why = read_run(StoreReader(tmp_path / "s"), "run-1")
+    assert run is not None
+    assert run.is_whole == (damaged == "start")
+    assert (run.parent, len(run.stages)) == ((None, 2) if damaged == "start" else (3, 0))
+    assert f"The record of the run's {damaged} cannot be read: " in why
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"report": ' + b"9" * 5000 + b"}"])

@@ -1,0 +1,238 @@
+"""Reading the record of a run leniently.
+
+An older run recorded less, a newer one records more, and a damaged or hostile record may say anything: what does not
+have the expected form counts as not recorded, and what is longer than any run records is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from indexmill.errors import CorruptBlob
+from indexmill.report.run_record import (
+    FAILURES,
+    Compared,
+    Missed,
+    PlanFigure,
+    Quality,
+    RunRecord,
+    Span,
+    StageRun,
+    StandIns,
+    Timeline,
+)
+from indexmill.store.reader import StoreReader
+
+__all__ = ["read_run", "record_of"]
+
+_MOST_SPANS = 2000
+_MOST_WARNINGS = 100
+_MOST_MISSED = 500
+_MOST_STAGES = 200
+_MOST_REASONS = 50
+_MOST_QUESTIONS = 100_000
+_MOST_METHODS = 50
+_MOST_IDS = 100
+_LONGEST_NAME = 200
+_LONGEST = 2_000
+_GREATEST = 1e15
+"""Greater numbers count as not recorded: no run reaches them, and their sums may overflow."""
+
+
+def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
+    """A run's record, as far as it can be read; None if nothing of it can. Then a sentence on what is missing, if any.
+
+    A damaged record of the start costs what it says alone, and so does one of the end.
+    """
+    start, wrong = _read(store, run, "start")
+    end, also_wrong = _read(store, run, "end")
+    why = also_wrong or wrong
+    if start is None and end is None:
+        return None, why or "The store has no record of the run."
+    if end is None and not why:
+        why = "The run has no record of its end: it was killed once it had published."
+    return record_of(run, start or {}, end or {}), why
+
+
+def _read(store: StoreReader, run: str, record: Literal["start", "end"]) -> tuple[dict[str, Any] | None, str]:
+    try:
+        return store.run_record(run, record), ""
+    except (CorruptBlob, ValueError) as error:
+        return None, f"The record of the run's {record} cannot be read: {error}."
+
+
+def record_of(run: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> RunRecord:
+    """A run's record from what those of its start and end say."""
+    report = _object(end.get("report"))
+    totals = _object(report.get("totals"))
+    stages = tuple(_stage(name, _object(value)) for name, value in _first(_object(report.get("stages")), _MOST_STAGES))
+    warnings, refused = report.get("warnings"), report.get("refused")
+    return RunRecord(
+        run_id=run,
+        is_whole=bool(end),
+        command=_text(start.get("command")),
+        state=_text(end.get("state")),
+        started=_text(start.get("started")),
+        ended=_text(end.get("ended")),
+        parent=_count(start.get("parent")) or None,
+        error=_text(end.get("error")),
+        stages=tuple(sorted(stages, key=lambda stage: (stage.began, stage.name))),
+        refused_rows=_count(totals.get("quarantined")) or sum(stage.refused_rows for stage in stages),
+        refused=_counts(refused) if isinstance(refused, dict) else None,
+        warnings=tuple(_texts(warnings)[:_MOST_WARNINGS]) if isinstance(warnings, list) else None,
+        more_warnings=_count(report.get("warnings_left_out")),
+        allowed=tuple(_texts(_object(start.get("details")).get("allowed"))[:_MOST_REASONS]),
+        timeline=_timeline(_object(report.get("timeline"))),
+        stand_ins=tuple(
+            StandIns(name, _count(_object(value).get("texts")), _count(_object(value).get("stand_ins")))
+            for name, value in _first(_object(report.get("stand_ins")), _MOST_STAGES)
+        ),
+        plan=tuple(_planned(name, _object(value)) for name, value in _first(_object(end.get("plan")), _MOST_REASONS)),
+        quality=_quality(report.get("quality")),
+    )
+
+
+def _stage(name: str, said: Mapping[str, Any]) -> StageRun:
+    return StageRun(
+        name=name,
+        began=_number(said.get("began_seconds")) or 0.0,
+        wall=_number(said.get("wall_seconds")) or 0.0,
+        work=_number(said.get("seconds")) or 0.0,
+        made=_count(said.get("parts_made")),
+        reused=_count(said.get("parts_reused")),
+        failed=_count(said.get("parts_failed")),
+        differing=_count(said.get("parts_differing")),
+        bytes_made=_count(said.get("bytes_made")),
+        vectors_made=_count(said.get("vectors_made")),
+        vectors_reused=_count(said.get("vectors_reused")),
+        calls=_count(said.get("llm_calls")),
+        ledger=_count(said.get("llm_ledger")),
+        tokens=_count(said.get("llm_tokens")),
+        cost=_number(said.get("cost")) or 0.0,
+        refused_rows=_count(said.get("quarantined")),
+        failures={shown: _count(said.get(key)) for key, shown in FAILURES.items() if _count(said.get(key))},
+    )
+
+
+def _timeline(said: Mapping[str, Any]) -> Timeline | None:
+    """None if a span has another form than expected, or is of a worker that is not named."""
+    workers = tuple(_texts(said.get("workers")))
+    spans = []
+    for one in _list(said.get("spans"))[:_MOST_SPANS]:
+        if not isinstance(one, list) or len(one) != 5 or not isinstance(one[1], str):
+            return None
+        worker, began, ended = one[0], _number(one[2]), _number(one[3])
+        if type(worker) is not int or not 0 <= worker < len(workers) or began is None or ended is None:
+            return None
+        spans.append(Span(worker, _text(one[1], _LONGEST_NAME), began, max(began, ended), _count(one[4])))
+    return Timeline(workers, tuple(spans), _count(said.get("left_out"))) if spans else None
+
+
+def _planned(name: str, said: Mapping[str, Any]) -> PlanFigure:
+    planned = said.get("planned")
+    if isinstance(planned, dict):
+        low, high = _number(planned.get("low")), _number(planned.get("high"))
+    else:
+        low = high = _number(planned)
+    return PlanFigure(name, low, high, _number(said.get("actual")))
+
+
+def _quality(said: object) -> Quality | None:
+    if not isinstance(said, dict):
+        return None
+    compared, by_question = said.get("compared"), _object(said.get("by_question"))
+    asked = tuple(_texts(by_question.get("questions"))[:_MOST_QUESTIONS])
+    recalls = {
+        method: tuple(_number(one) for one in _list(values))
+        for method, values in _first(_object(by_question.get("recall")), _MOST_METHODS)
+        if len(_list(values)) == len(asked)
+    }
+    recall = _shares(said.get("recall"))
+    missed = [_missed(_object(one)) for one in _list(said.get("missed"))]
+    return Quality(
+        k=_count(said.get("k")),
+        questions=_count(said.get("questions")),
+        unanswerable=_count(said.get("unanswerable")),
+        missing_gold=_count(said.get("missing_gold")),
+        recall=recall,
+        compared=_compared(compared) if isinstance(compared, dict) else None,
+        asked=asked,
+        by_question=recalls,
+        missed=tuple(sorted(missed, key=lambda one: (-recall.get(one.method, 0.0), one.method))[:_MOST_MISSED]),
+        lists_missed=isinstance(said.get("missed"), list),
+    )
+
+
+def _compared(said: Mapping[str, Any]) -> Compared:
+    return Compared(
+        version=_count(said.get("version")),
+        questions=_count(said.get("questions")),
+        before=_shares(said.get("before")),
+        now=_shares(said.get("now")),
+        lost_gold=_count(said.get("lost_gold")),
+    )
+
+
+def _missed(said: Mapping[str, Any]) -> Missed:
+    return Missed(
+        question=_text(said.get("question")),
+        method=_text(said.get("method"), _LONGEST_NAME),
+        missed=tuple(_texts(said.get("missed"))[:_MOST_IDS]),
+        found=tuple(_texts(said.get("found"))[:_MOST_IDS]),
+    )
+
+
+# Values of any form
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _first(value: Mapping[str, Any], most: int) -> list[tuple[str, Any]]:
+    """The first pairs by name; a name that is longer than any that a run records is cut."""
+    return [(_text(name, _LONGEST_NAME), one) for name, one in sorted(value.items())[:most]]
+
+
+def _text(value: object, longest: int = _LONGEST) -> str:
+    if not isinstance(value, str):
+        return ""
+    return value if len(value) <= longest else value[: longest - 1] + "…"
+
+
+def _texts(value: object) -> list[str]:
+    return [_text(one) for one in _list(value) if isinstance(one, str)]
+
+
+def _number(value: object) -> float | None:
+    """A number from 0 to ``_GREATEST``; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if 0 <= number <= _GREATEST else None
+
+
+def _count(value: object) -> int:
+    """A whole number of at least 0; 0 for anything else."""
+    return int(_number(value) or 0)
+
+
+def _counts(value: object) -> dict[str, int]:
+    """Numbers by name, the greatest first."""
+    found = {name: _count(number) for name, number in _object(value).items()}
+    ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))[:_MOST_REASONS]
+    return {_text(name, _LONGEST_NAME): number for name, number in ordered}
+
+
+def _shares(value: object) -> dict[str, float]:
+    """Numbers from 0 to 1 by name."""
+    pairs = ((name, _number(one)) for name, one in _first(_object(value), _MOST_METHODS))
+    return {name: number for name, number in pairs if number is not None and number <= 1}
