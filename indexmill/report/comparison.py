@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from indexmill.diff import compare, differing
 from indexmill.report.documents import only_in
-from indexmill.report.inside import sizes_by_family
+from indexmill.report.inside import sizes_by_family, total_bytes
 from indexmill.report.numbers import clipped
 from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import Quality
@@ -142,7 +142,7 @@ def _side(snapshot: Snapshot) -> Side:
         documents=manifest.corpus.documents,
         passages=manifest.corpus.passages,
         entities=sum(one.rows or 0 for one in snapshot.shards("entities")),
-        bytes=sum({one.digest: one.bytes for one in manifest.artifacts}.values()),
+        bytes=total_bytes(manifest),
         sizes={one.name: one.bytes for one in sizes_by_family(manifest)},
         counts={
             f"{name}: {count.replace('_', ' ')}": number

@@ -109,16 +109,11 @@ def _cost(facts: Facts) -> Card:
     lines += [f"{duration(work)} of work, summed over workers"] if work else []
     if told := _beside(planned.get("seconds"), duration):
         lines.append(f"time planned: {told}")
-    over = any(_is_over(planned[name]) for name in _PLANNED if name in planned)
+    over = any(planned[name].is_over for name in _PLANNED if name in planned)
     if over:
         lines.append("More than planned: see below.")
     answer = f"{money(cost)}" if cost else duration(run.seconds)
     return Card(title, answer, tuple(lines), alarm=over)
-
-
-def _is_over(figure: PlanFigure) -> bool:
-    """True if more was spent than planned, beyond the rounding of the plan."""
-    return figure.high is not None and figure.actual is not None and figure.actual > figure.high * 1.005
 
 
 def _beside(figure: PlanFigure | None, shown: Callable[[float], str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from indexmill.errors import StoreError
+from indexmill.report.inside import total_bytes
 from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import RunRecord
 from indexmill.store.manifest import Manifest, Ref, Removal
@@ -70,7 +71,6 @@ def _facts(
 ) -> VersionFacts:
     quality = None if run is None else run.quality
     corpus = None if manifest is None else manifest.corpus
-    blobs = {} if manifest is None else {one.digest: one.bytes for one in manifest.artifacts}
     return VersionFacts(
         version=ref.version,
         created=ref.created,
@@ -80,7 +80,7 @@ def _facts(
         removed="" if removal is None else _REMOVED[removal.reason],
         documents=None if corpus is None else corpus.documents,
         passages=None if corpus is None else corpus.passages,
-        bytes=None if manifest is None else sum(blobs.values()),
+        bytes=None if manifest is None else total_bytes(manifest),
         recall={} if quality is None else quality.recall,
         k=None if quality is None else quality.k,
         cost=None if run is None or not run.stages else round(run.total("cost"), 6),

@@ -33,6 +33,7 @@ __all__ = [
     "histogram_of",
     "inside",
     "sizes_by_family",
+    "total_bytes",
 ]
 
 CENTRAL = 15
@@ -118,7 +119,7 @@ def inside(snapshot: Snapshot) -> Inside:
         if pairs:
             alike = tuple(Alike(tuple(one["surface"] for one in pair["entities"]), pair["likeness"]) for pair in pairs)
         return Inside(
-            bytes=sum({one.digest: one.bytes for one in snapshot.manifest.artifacts}.values()),
+            bytes=total_bytes(snapshot.manifest),
             sizes=sizes_by_family(snapshot.manifest),
             histograms=(*_of_tables(snapshot), *_of_families(snapshot)),
             levels=_levels(snapshot),
@@ -130,6 +131,11 @@ def inside(snapshot: Snapshot) -> Inside:
 
 
 # Sizes
+
+
+def total_bytes(manifest: Manifest) -> int:
+    """The bytes of a snapshot's files, each once."""
+    return sum({one.digest: one.bytes for one in manifest.artifacts}.values())
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:

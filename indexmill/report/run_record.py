@@ -89,6 +89,11 @@ class PlanFigure:
     high: float | None
     actual: float | None
 
+    @property
+    def is_over(self) -> bool:
+        """True if the run took more than planned, beyond the rounding of the plan."""
+        return self.high is not None and self.actual is not None and self.actual > self.high * 1.005
+
 
 @dataclass(frozen=True, slots=True)
 class StandIns:

@@ -243,6 +243,15 @@ def test_recall_at_different_depths_is_said_over_time(tmp_path: Path, page: str)
     assert said[:20] not in Page(page).text
 
 
+def test_a_plan_that_is_exceeded_by_its_rounding_alone_is_kept(tmp_path: Path) -> None:
+    end = new_record()
+    end["plan"] = {"cost": {"planned": {"low": 0.1, "high": 0.2495}, "actual": 0.25}}
+    two_nights(tmp_path / "s", end)
+    text = Page(render_report(tmp_path / "s")).text
+    assert "above the plan" not in text
+    assert "More than planned" not in text
+
+
 def test_an_older_record_says_what_it_did_not_record(tmp_path: Path) -> None:
     two_nights(tmp_path / "s", end_record("run-2", stages={"ingest": stage(quarantined=4)}))
     text = Page(render_report(tmp_path / "s")).text
