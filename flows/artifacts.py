@@ -1,6 +1,6 @@
 """What a run leaves on a Prefect server: pages of the run, its quality and its cost, refused rows, and its progress.
 
-None of it may fail or delay a run: what a server does not take is left out.
+None of it fails a run: what a server does not take, or not in time, is left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,19 @@ from tasks.pipeline.build import Build
 __all__ = ["leave_artifacts", "shown_progress"]
 
 _EVERY = 5.0
-"""Seconds between two updates of the progress."""
+"""Seconds between two updates of the progress, and those that the end of a run waits for the last one."""
+
+_PATIENCE = 30.0
+"""Seconds that the end of a flow run waits for its pages."""
 
 
 def leave_artifacts(order: Order) -> None:
     """Put the pages and the table of a run that has ended on the server of its flow run."""
-    if order.private:
-        return
+    if not order.private:
+        _in_thread("artifacts", lambda: _leave(order)).join(_PATIENCE)
+
+
+def _leave(order: Order) -> None:
     _page("indexmill-run", "What a run made and reused", lambda: run_page(order))
     _page("indexmill-quality", "Recall by method, now and before", lambda: quality_page(order))
     _page("indexmill-cost", "Calls of language models and what they cost", lambda: cost_page(order))
@@ -66,6 +72,7 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
         return
     shown = _Shown(order.progress, {stage.name for step in build.steps for stage in step.stages})
     ended = threading.Event()
+    finished = False
 
     def tell() -> None:
         told = 0.0
@@ -73,17 +80,22 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
             if shown.percent != told:
                 told = shown.percent
                 _update(artifact, told, shown.current)
+        _update(artifact, 100.0 if finished else shown.percent, "ended" if finished else f"ended at {shown.current}")
 
-    thread = threading.Thread(target=copy_context().run, args=(tell,), name="progress-artifact", daemon=True)
-    thread.start()
-    finished = False
+    thread = _in_thread("progress-artifact", tell)
     try:
         yield shown
         finished = True
     finally:
         ended.set()
-        thread.join(_EVERY)  # an update under way would come after the last one
-        _update(artifact, 100.0 if finished else shown.percent, "ended" if finished else f"ended at {shown.current}")
+        thread.join(_EVERY)
+
+
+def _in_thread(name: str, work: Callable[[], None]) -> threading.Thread:
+    """A thread that works for the current flow run, and that nothing has to wait for."""
+    thread = threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _update(artifact: UUID, percent: float, what: str) -> None:

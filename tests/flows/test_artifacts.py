@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -133,6 +135,27 @@ def test_an_update_that_hangs_does_not_hold_up_a_run(chosen: dict[str, Any], mon
     monkeypatch.setattr(artifacts, "update_progress_artifact", hang)
     assert run_in_flow(order_of(chosen)).published
     assert time.monotonic() - slow < 120
+
+
+def test_a_server_that_hangs_holds_up_the_end_of_a_run_for_a_bounded_time(
+    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    for name in ("create_markdown_artifact", "update_progress_artifact"):
+        monkeypatch.setattr(artifacts, name, lambda *_, **__: answers.wait(60))
+    monkeypatch.setattr(artifacts, "create_progress_artifact", lambda *_, **__: UUID(int=1))
+    monkeypatch.setattr(artifacts, "_EVERY", 0.2)
+    monkeypatch.setattr(artifacts, "_PATIENCE", 0.2)
+    order = order_of(chosen)
+    try:
+        with order.open() as run:
+            began = time.monotonic()
+            with artifacts.shown_progress(order, run.build):
+                pass
+            artifacts.leave_artifacts(order)
+            assert time.monotonic() - began < 30
+    finally:
+        answers.set()
 
 
 def test_a_private_server_is_left_alone(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
