@@ -13,11 +13,12 @@ import threading
 import types
 import typing
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import attr
 import jsonschema
+
+from tests.posts import PostServer
 
 __all__ = ["Receiver", "validate"]
 
@@ -83,45 +84,28 @@ def validate(event: dict[str, Any]) -> None:
                 check(facet, facet["_schemaURL"])
 
 
-class Receiver:
-    """An HTTP server that takes events, as a context manager."""
+class Receiver(PostServer):
+    """An HTTP server that takes events, as a context manager. delay: in seconds, before it answers."""
 
     def __init__(self, *, status: int = 201, delay: float = 0.0) -> None:
+        super().__init__(self._took)
         self.events: list[dict[str, Any]] = []
         self.paths: set[str] = set()
         self.errors: list[str] = []
-        receiver, wait = self, threading.Event()
-        self._released = wait
+        self._status, self._delay = status, delay
+        self._released = threading.Event()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                wait.wait(delay)
-                receiver.paths.add(self.path)
-                event = json.loads(body)
-                receiver.events.append(event)
-                try:
-                    validate(event)
-                except (jsonschema.ValidationError, LookupError) as error:
-                    receiver.errors.append(f"{type(error).__name__}: {error}")
-                self.send_response(status)
-                self.send_header("content-length", "0")
-                self.end_headers()
+    def _took(self, path: str, body: bytes) -> int:
+        self._released.wait(self._delay)
+        self.paths.add(path)
+        event = json.loads(body)
+        self.events.append(event)
+        try:
+            validate(event)
+        except (jsonschema.ValidationError, LookupError) as error:
+            self.errors.append(f"{type(error).__name__}: {error}")
+        return self._status
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Receiver:
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._released.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__exit__(*error)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from unittest.mock import patch
+
+from tests.posts import PostServer
 
 __all__ = ["Collector", "Recording", "Seen", "recording", "tree"]
 
@@ -102,43 +102,24 @@ def recording(sampler: Any = None) -> Iterator[Recording]:
     tracers.shutdown()
 
 
-class Collector:
+class Collector(PostServer):
     """A receiver of OTLP over HTTP, as a context manager. environment: by which processes send to it."""
 
     def __init__(self, status: int = 200) -> None:
+        super().__init__(self._took)
         self.spans: list[Seen] = []
         self.metrics: set[str] = set()
         self.bodies: list[bytes] = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                collector.bodies.append(body)
-                if self.path == "/v1/traces":
-                    collector.spans.extend(_spans(body))
-                elif self.path == "/v1/metrics":
-                    collector.metrics.update(_metrics(body))
-                self.send_response(status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
         self.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url}
+        self._status = status
 
-    def __enter__(self) -> Collector:
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def _took(self, path: str, body: bytes) -> int:
+        self.bodies.append(body)
+        if path == "/v1/traces":
+            self.spans.extend(_spans(body))
+        elif path == "/v1/metrics":
+            self.metrics.update(_metrics(body))
+        return self._status
 
 
 def _spans(body: bytes) -> list[Seen]:
