@@ -9,6 +9,7 @@ from flows.observe import message_of
 from flows.run import Order
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
+from indexmill.text.durations import duration
 from indexmill.text.markdown import code, table_of
 from indexmill.text.printable import one_line
 from storage import runs
@@ -30,7 +31,7 @@ def run_page(order: Order) -> str:
         lines.append(
             f"{'Published' if outcome.published else 'Unchanged'}: version {outcome.version}, "
             f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}, "
-            f"{counted(outcome.quarantined, 'row')} refused; {outcome.seconds:.1f} s"
+            f"{counted(outcome.quarantined, 'row')} refused; {duration(outcome.seconds)}"
         )
     elif order.failure is not None:
         name, _, message = message_of(order.failure).partition(": ")

@@ -9,6 +9,7 @@ import time
 from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
 
+from indexmill.text.durations import duration
 from indexmill.text.printable import one_line
 from tasks.core.report import Forwarding, Progress
 
@@ -29,7 +30,7 @@ class LoggingProgress(Forwarding):
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         began = self._began.pop(stage, time.monotonic())
         took = time.monotonic() - began if seconds is None else seconds
-        _log(logging.INFO, f"{stage}: {summary} in {took:.1f} s")
+        _log(logging.INFO, f"{stage}: {summary} in {duration(took)}")
         super().end(stage, summary, seconds)
 
     def abandon(self, stage: str) -> None:

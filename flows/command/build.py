@@ -18,6 +18,7 @@ from flows.command.shared import (
 )
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
+from indexmill.text.durations import duration
 
 if TYPE_CHECKING:
     from flows.run import Outcome, PlanOptions
@@ -82,7 +83,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[str]:
         yield f"nothing to do: version {outcome.version} is up to date"
     yield (
         f"parts: {outcome.parts_made} made, {outcome.parts_reused} reused; vectors: {outcome.vectors_made} made, "
-        f"{outcome.vectors_reused} reused; {outcome.seconds:.1f} s"
+        f"{outcome.vectors_reused} reused; {duration(outcome.seconds)}"
     )
     if outcome.llm_calls or outcome.llm_ledger:
         yield (

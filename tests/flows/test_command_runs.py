@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+from flows.command.build import outcome_lines
 from flows.command.runs import described, listing
+from flows.run import Outcome
 from indexmill.text.terminal import Style, display_width
 
 CAUSE = "corpus of 7 documents is smaller than version 3 by more than gates.max_shrink\nallows"
@@ -57,6 +60,13 @@ def test_refused_rows_have_a_column_where_there_are_any() -> None:
 
 def test_a_store_without_runs_has_a_header_alone() -> None:
     assert listing([]) == "run  started (UTC)  command  state  version  duration"
+
+
+def test_the_end_of_a_build_tells_its_time_as_the_list_of_runs_does() -> None:
+    counts = {field.name: 0 for field in dataclasses.fields(Outcome)}
+    told = {"manifest": "", "run": "", "quality": None, "published": True, "version": 1, "seconds": 192.4}
+    outcome = Outcome(**{**counts, **told})  # type: ignore[arg-type]
+    assert list(outcome_lines(outcome))[1].endswith("; 3 min 12 s")
 
 
 def test_a_run_is_described_with_its_warnings() -> None:
