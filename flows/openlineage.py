@@ -9,12 +9,14 @@ Events hold names of places, counts and versions; no text, and no id of a docume
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,13 +116,14 @@ class RunLineage:
             self._warn(f"OpenLineage events of this run are missing: {self._failure}")
 
     def _send(self) -> None:
-        while (make := self._events.get()) is not None:
-            if self._failure:
-                continue
-            try:
-                self._client().emit(make())
-            except Exception as error:  # of any transport
-                self._failure = redacted(f"{type(error).__name__}: {error}")
+        with _quiet_retries():
+            while (make := self._events.get()) is not None:
+                if self._failure:
+                    continue
+                try:
+                    self._client().emit(make())
+                except Exception as error:  # of any transport
+                    self._failure = redacted(f"{type(error).__name__}: {error}")
 
     def _client(self) -> OpenLineageClient:
         from openlineage.client import OpenLineageClient
@@ -195,6 +198,21 @@ class RunLineage:
             rows = scan.counts["documents"] + scan.counts["quarantined"]
             facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
         return [InputDataset(*dataset_of(Path(source)), inputFacets=facets) for source in sources]
+
+
+@contextlib.contextmanager
+def _quiet_retries() -> Iterator[None]:
+    """Keep connections of this thread from logging each attempt during the block: only what is given up is told."""
+    thread, logger = threading.get_ident(), logging.getLogger("urllib3.connectionpool")
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
 
 
 def _output(namespace: str, name: str, manifest: Manifest, version: int | None, report: Report | None) -> OutputDataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def test_nothing_is_sent_or_imported_unless_it_is_configured(
 
 
 def test_a_receiver_that_is_down_costs_a_run_seconds_and_one_warning(
-    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(openlineage, "_PATIENCE", 0.5)
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9")
@@ -161,6 +162,7 @@ def test_a_receiver_that_is_down_costs_a_run_seconds_and_one_warning(
     assert time.monotonic() - began < 60
     (warning,) = told.warnings
     assert warning.startswith("OpenLineage events of this run are missing: ")
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []  # of each attempt
 
 
 def test_a_receiver_that_refuses_events_is_a_warning_and_one_that_hangs_is_left(
