@@ -81,9 +81,25 @@ def flush() -> None:
             provider.force_flush(_FLUSH_MS)
 
 
+class _Once(logging.Filter):
+    """Lets each message pass once: a collector that is down all night is told in one line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[object] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg in self._told:
+            return False
+        self._told.add(record.msg)
+        return True
+
+
 def _set_up(signal: str, exporters: list[str]) -> None:
     """Set the provider of a signal. Raises ImportError or LookupError if a package is missing."""
     opened = [_exporter(signal, name) for name in exporters]
+    for module in {kind.__module__ for exporter in opened for kind in type(exporter).__mro__}:
+        logging.getLogger(module).addFilter(_Once())
     if signal == "TRACES":
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider

@@ -74,6 +74,30 @@ def test_a_collector_that_is_down_delays_the_end_of_a_command_by_seconds_at_most
     assert time.monotonic() - began < 40
 
 
+def test_a_collector_that_stays_down_is_told_once() -> None:
+    code = """
+from opentelemetry import trace
+from indexmill import telemetry_sdk
+telemetry_sdk.configure()
+for name in ("first", "second", "third"):
+    with trace.get_tracer("test").start_as_current_span(name):
+        pass
+    telemetry_sdk.flush()
+"""
+    traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | traces,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stderr.count("Failed to export") == 1
+
+
 def test_an_exporter_that_is_not_installed_is_a_warning(published: Path) -> None:
     done = query(published, {"OTEL_TRACES_EXPORTER": "zipkin"})
     assert "there is no exporter 'zipkin' of traces; install opentelemetry-sdk" in done.stderr
