@@ -120,12 +120,12 @@ _COLUMNS = {
     "parts_made": "made",
     "parts_reused": "reused",
     "parts_failed": "failed",
-    "quarantined": "quarantined",
+    "quarantined": "refused",
     "wall_seconds": "wall s",
     "seconds": "work s",
     "bytes_made": "size",
     "vectors_made": "vectors",
-    "vectors_reused": "vectors reused",
+    "vectors_reused": "copied",
     "llm_calls": "calls",
     "llm_ledger": "from ledger",
     "llm_tokens": "tokens",
@@ -133,7 +133,8 @@ _COLUMNS = {
 }
 """The counts of a stage that its row shows, and what they are called there."""
 
-_UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_ledger", "llm_tokens", "cost"})
+_UNLESS_ZERO = frozenset(_COLUMNS) - {"parts_made", "parts_reused", "wall_seconds", "seconds", "bytes_made"}
+"""The counts that have no column where they are zero in all stages."""
 
 
 def described(run: Mapping[str, Any]) -> Iterator[str]:

@@ -62,6 +62,17 @@ def test_a_store_without_runs_has_a_header_alone() -> None:
     assert listing([]) == "run  started (UTC)  command  state  version  duration"
 
 
+def test_the_stages_of_a_run_fit_a_terminal_and_leave_out_what_is_zero() -> None:
+    facts = dict.fromkeys(("exit_code", "parent", "candidate", "ended", "plan"))
+    counts = {"parts_made": 123, "wall_seconds": 234.56, "seconds": 2345.67, "bytes_made": 10**9}
+    more = {"quarantined": 1234, "vectors_made": 123_456, "vectors_reused": 123_456}
+    for told, titles in ((counts, "size"), (counts | more, "size  vectors   copied")):
+        *_, table = described(run(1, **facts, stages={"lsh_summaries": told}, totals=told))
+        assert table.splitlines()[0].split("size")[1].split() == titles.split()[1:]
+        assert max(map(display_width, table.splitlines())) <= 80
+    assert "reused  refused" in table
+
+
 def test_the_end_of_a_build_tells_its_time_as_the_list_of_runs_does() -> None:
     counts = {field.name: 0 for field in dataclasses.fields(Outcome)}
     told = {"manifest": "", "run": "", "quality": None, "published": True, "version": 1, "seconds": 192.4}
