@@ -97,7 +97,7 @@ def test_sigterm_ends_a_build_as_interrupted(tmp_path: Path) -> None:
     with first_process(tmp_path, [indexmill, "build"]) as process:
         wait_for(process, "ingest:")
         terminate(process)
-        wait_for(process, "interrupted: ending")
+        wait_for(process, "interrupted: stopping")
         assert process.wait(60) == 130
     (run,) = runs.list_runs(open_folder(tmp_path / "store"))
     assert (run.state, run.end.exit_code if run.end else None) == ("interrupted", 130)
