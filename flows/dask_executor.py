@@ -157,7 +157,9 @@ class DaskExecutor:
                 ) from error
             except concurrent.futures.CancelledError as error:
                 raise self._pulse.lost() from error
-            except TimeoutError:
+            except (TimeoutError, UnboundLocalError):
+                # Dask raises the second if its wait is cancelled in the moment in which it times out, as on a machine
+                # without a free processor.
                 if future.status == "error":  # the call's own error
                     raise
             self._check(asking)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client
+from distributed import Client, Future
 
 from flows import dask_executor, remote_cluster
 from flows.cluster import private_cluster, quiet_logs, started
@@ -87,6 +87,33 @@ def test_results_come_as_they_are_ready_each_with_its_call(client: Client, tmp_p
 def test_a_call_that_is_asked_for_twice_is_made_once(client: Client) -> None:
     call = Call("twice", later, (0.0, 7))
     assert list(DaskExecutor(client).run([call, call])) == [(call, 7)]
+
+
+@pytest.mark.parametrize("late", [TimeoutError, UnboundLocalError])
+def test_a_result_that_dask_could_not_fetch_in_time_is_fetched_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, late: type[Exception]
+) -> None:
+    fetch, missed = Future.result, []
+
+    def result(future: Future, timeout: float | None = None) -> object:
+        if not missed:
+            missed.append(future.key)
+            raise late("cannot access local variable 'result' where it is not associated with a value")
+        return fetch(future, timeout)
+
+    monkeypatch.setattr(Future, "result", result)
+    call = Call(f"fetched-{late.__name__}", later, (0.0, 7))
+    assert list(DaskExecutor(client).run([call])) == [(call, 7)]
+    assert missed
+
+
+def unbound() -> None:
+    raise UnboundLocalError("cannot access local variable 'row'")
+
+
+def test_the_same_error_of_a_call_itself_is_raised(client: Client) -> None:
+    with pytest.raises(UnboundLocalError, match="'row'"):
+        list(DaskExecutor(client).run([Call("unbound", unbound, ())]))
 
 
 def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
