@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from indexmill.text import durations
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
 
@@ -51,19 +52,8 @@ def money(number: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time: "0.3 s", "42 s", "19 min 12 s", "3 h 05 min"."""
-    if seconds is None:
-        return NOTHING
-    if seconds < 9.95:
-        return f"{seconds:.1f} s" if seconds else "0 s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min"
+    """A length of time as commands print it."""
+    return NOTHING if seconds is None else durations.duration(seconds)
 
 
 def moment(timestamp: str) -> str:

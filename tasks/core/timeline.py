@@ -57,11 +57,11 @@ class Timeline:
         with self._lock:
             parts, spans = self._parts, _at_most(MOST_SPANS, self._spans)
         spans.sort(key=lambda span: (span.began, span.worker, span.stage))
-        workers = list(dict.fromkeys(span.worker for span in spans))
+        places = {worker: place for place, worker in enumerate(dict.fromkeys(span.worker for span in spans))}
         return {
-            "workers": workers,
+            "workers": list(places),
             "spans": [
-                [workers.index(span.worker), span.stage, round(span.began, 3), round(span.ended, 3), span.parts]
+                [places[span.worker], span.stage, round(span.began, 3), round(span.ended, 3), span.parts]
                 for span in spans
             ],
             "left_out": parts - sum(span.parts for span in spans),
