@@ -130,7 +130,8 @@ class RunLineage:
         from openlineage.client.event_v2 import set_producer
 
         set_producer(_PRODUCER)
-        return OpenLineageClient()
+        with _own_variables():
+            return OpenLineageClient()
 
     def _emit(
         self,
@@ -198,6 +199,22 @@ class RunLineage:
             rows = scan.counts["documents"] + scan.counts["quarantined"]
             facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
         return [InputDataset(*dataset_of(Path(source)), inputFacets=facets) for source in sources]
+
+
+@contextlib.contextmanager
+def _own_variables() -> Iterator[None]:
+    """Take back what the block adds to the environment.
+
+    A client writes `OPENLINEAGE_URL` and the key into variables of longer names, which would outlive both: the next run
+    of this process would send to where the last one did.
+    """
+    before = set(os.environ)
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - before:
+            if name.startswith("OPENLINEAGE__"):
+                del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -143,6 +143,18 @@ def test_a_refused_run_fails_with_its_reason_and_an_interrupted_one_aborts(
     assert all(receiver.events[at]["outputs"] == [] for at in (3, 5, 7))
 
 
+def test_a_later_run_of_the_process_sends_to_where_its_environment_says(
+    chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        with Receiver() as receiver:
+            monkeypatch.setenv("OPENLINEAGE_URL", receiver.url)
+            build(chosen)
+        assert kinds(receiver) == ["START", "COMPLETE"]
+    monkeypatch.delenv("OPENLINEAGE_URL")
+    assert not is_configured()
+
+
 def test_nothing_is_sent_or_imported_unless_it_is_configured(
     chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
