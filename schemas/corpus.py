@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-__all__ = ["EVERYTHING_ELSE", "AccessSettings", "CorpusSettings", "FieldNames", "as_tuple"]
+from schemas.places import PlaceSettings
+
+__all__ = ["EVERYTHING_ELSE", "AccessSettings", "CorpusSettings", "ExtractSettings", "FieldNames", "as_tuple"]
 
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
@@ -56,15 +58,37 @@ class AccessSettings(BaseModel):
     )
 
 
+class ExtractSettings(BaseModel):
+    """How files of formats such as PDF become text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ocr: str = Field(
+        default="",
+        pattern=r"^[A-Za-z_+]*$",
+        description="Languages for reading pages that are pictures with tesseract, such as `eng+deu`; empty: a file "
+        "without text is refused",
+    )
+    max_pages: int = Field(default=5_000, ge=1, description="Pages or slides of a file; more are refused")
+    max_expanded_bytes: int = Field(default=256 << 20, ge=1 << 20, description="What an archive, as DOCX is, may hold")
+
+
 class CorpusSettings(BaseModel):
     """Where the corpus lies and how it is read. Every text is UTF-8; there is no setting for another encoding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    paths: Names = Field(min_length=1, description="Files, folders and globs")
+    paths: Names = Field(default=(), description="Files, folders, globs; URLs of buckets, sitemaps and pages")
+    sources: tuple[PlaceSettings, ...] = Field(
+        default=(), description="Other places: databases, repositories, tables, change feeds; see docs/operations"
+    )
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
     exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")
     fields: FieldNames = FieldNames()
+    extract: ExtractSettings = ExtractSettings()
+    file_metadata: Annotated[
+        tuple[Literal["path", "modified", "owner", "groups", "language"], ...], BeforeValidator(as_tuple)
+    ] = Field(default=(), description="What is known of a file besides its text, kept as metadata")
     access: AccessSettings | None = Field(
         default=None,
         description="Who may read a document, by groups that a field of it names: `{field: groups, required: true}`; "
@@ -89,6 +113,12 @@ class CorpusSettings(BaseModel):
         default=False, description="Read files below a folder that are links to somewhere outside the corpus"
     )
     csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
+
+    @model_validator(mode="after")
+    def _have_a_place(self) -> Self:
+        if not self.paths and not self.sources:
+            raise ValueError("give paths or sources: where the documents are")
+        return self
 
     @field_validator("csv_delimiter")
     @classmethod

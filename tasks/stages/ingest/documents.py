@@ -25,6 +25,7 @@ __all__ = [
     "MAX_TITLE_BYTES",
     "REASONS",
     "Document",
+    "Location",
     "Refusal",
     "Row",
     "clip",
@@ -38,10 +39,13 @@ REASONS: dict[str, str] = {
     "bad-id": "the id is neither a text nor a number, or longer than 1024 bytes",
     "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
     "duplicate-id": "another row has this id and another content; the smallest content hash is kept",
+    "encrypted": "the file is locked with a password",
+    "hostile-file": "entities that expand, entries that lead outside of their archive, or the like: see the detail",
     "link-outside": "the file is a link to somewhere outside the corpus; see corpus.follow_links",
     "lone-surrogate": "half of a surrogate pair, which no text can hold",
     "no-id": "the record has no id",
     "no-text": "the record has no text, or only spaces",
+    "no-text-layer": "the pages are pictures without text; see corpus.extract.ocr",
     "not-a-file": "a pipe, a device or a socket with the name of a corpus file",
     "not-an-object": "the line, or the element of an array, is JSON but not an object",
     "not-csv": "quotes that do not close, or stand where they cannot",
@@ -69,15 +73,29 @@ _DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True)
+class Location:
+    """Where the text from `start` on stands in its file, up to the next location.
+
+    start: in the document's text, in code points. page: from 1; of a presentation the slide, of a notebook the cell.
+    box: left, top, right, bottom of the block on its page, in points from the upper left corner; None for unknown.
+    """
+
+    start: int
+    page: int
+    box: tuple[float, float, float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One record of a file. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
     None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
-    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata."""
+    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata. `locations`: of an extracted text."""
 
     line: int | None
     record: Mapping[str, Any]
     place: str = ""
     front_matter_left_out: bool = False
+    locations: tuple[Location, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,7 @@ class Document:
     metadata: str  # canonical JSON object
     content_hash: str  # SHA-256 of title, text, source and metadata, 64 hex digits
     size: int  # title and text
+    locations: tuple[Location, ...] = ()  # of an extracted text, ascending
 
 
 class _RefusedError(Exception):
@@ -140,7 +159,7 @@ def document_of(
     except _RefusedError as refused:
         return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
     content_hash = digest_of_texts(title, text, source or "", metadata)
-    return Document(document_id, title, text, source, metadata, content_hash, size)
+    return Document(document_id, title, text, source, metadata, content_hash, size, row.locations)
 
 
 def clip(text: str, most: int = _DETAIL) -> str:

@@ -27,6 +27,7 @@ from indexmill.store.folder import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
 from schemas.corpus import CorpusSettings
+from tasks.stages.ingest.formats.registry import FORMATS
 
 __all__ = [
     "SUFFIXES",
@@ -44,7 +45,8 @@ __all__ = [
     "open_source",
 ]
 
-Kind = Literal["json", "json-lines", "parquet", "csv", "text", "markdown", "html"]
+Kind = str
+"""The name of a format: those of `SUFFIXES`, and those that `formats.registry` adds."""
 Compression = Literal["gzip", "zstd"]
 
 SUFFIXES: dict[str, Kind] = {
@@ -58,10 +60,11 @@ SUFFIXES: dict[str, Kind] = {
     ".markdown": "markdown",
     ".html": "html",
     ".htm": "html",
+    **{suffix: one.kind for one in FORMATS for suffix in one.suffixes},
 }
 """The formats by file name; JSON and CSV may end in .gz or .zst as well."""
 
-TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html"})
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(one.kind for one in FORMATS)})
 """Formats whose file is one document."""
 
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}

@@ -31,7 +31,9 @@ from indexmill.text.counted import byte_size
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
 from tasks.stages.ingest.formats import front_matter
+from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
+from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, open_source
 
 __all__ = ["read"]
@@ -66,7 +68,7 @@ def read(source: SourceFile, settings: CorpusSettings) -> Rows:
     """
     try:
         refused = 0
-        for row in _READERS[source.kind](source, settings):
+        for row in _READERS.get(source.kind, _extracted)(source, settings):
             yield row
             refused = refused + 1 if isinstance(row, Refusal) else 0
             if refused == _MOST_REFUSED:
@@ -421,6 +423,23 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
         raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.
     yield _file_row(source, getattr(found, "title", None), text, {})
+
+
+def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """The row of a file that an extractor of the registry reads."""
+    known = format_of(source.kind)
+    if known is None:
+        raise ValueError(f"no format is called {source.kind!r}")
+    extract = known.extractor()
+    chosen = settings.extract
+    limits = Limits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
+    try:
+        with open_source(source) as stream:
+            found = extract(stream, limits)
+    except UnreadableError as error:
+        raise _RefusedError(source, error.reason, error.detail) from error
+    metadata = {**found.metadata, "format": known.kind}
+    yield replace(_file_row(source, found.title, found.text, metadata), locations=found.locations)
 
 
 def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:

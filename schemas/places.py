@@ -1,0 +1,113 @@
+"""The settings of the places that documents are read from, besides files and folders of this machine.
+
+An entry of `corpus.sources` says which kind it is: `{kind: git, repository: ..., ref: main}`. A path of `corpus.paths`
+that is a URL is short for one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = [
+    "BucketSettings",
+    "FeedSettings",
+    "GitSettings",
+    "PlaceSettings",
+    "PluginSettings",
+    "SqlSettings",
+    "TableSettings",
+    "WebSettings",
+]
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+_Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _FilesSettings(_Settings):
+    include: _Names = Field(default=(), description="Globs below the place; empty means every file of a known format")
+    exclude: _Names = Field(default=(), description="Globs below the place, stronger than include")
+
+
+class BucketSettings(_FilesSettings):
+    """The objects below a prefix of a bucket. Credentials come from the environment, as for a store in a bucket."""
+
+    kind: Literal["bucket"] = "bucket"
+    url: str = Field(pattern=r"^(s3|gs|az)://", description="s3://BUCKET/PREFIX, gs://... or az://...")
+
+
+class WebSettings(_FilesSettings):
+    """Pages and files of the web: URLs, lists of them, sitemaps."""
+
+    kind: Literal["web"] = "web"
+    urls: _Names = Field(default=(), description="Pages to read")
+    lists: _Names = Field(default=(), description="Files or URLs that hold a URL a line")
+    sitemaps: _Names = Field(default=(), description="URLs of sitemaps or of indexes of sitemaps")
+    delay_seconds: float = Field(
+        default=1.0, ge=0, description="Between two requests to a host, if robots.txt asks no more"
+    )
+    max_file_bytes: int = Field(default=100_000_000, ge=1)
+    max_files: int = Field(default=100_000, ge=1)
+
+
+class GitSettings(_FilesSettings):
+    """The files of a commit of a git repository."""
+
+    kind: Literal["git"] = "git"
+    repository: str = Field(description="A folder of this machine, or a URL that git can clone")
+    ref: str = Field(default="HEAD", description="A branch, a tag or a commit")
+
+
+class SqlSettings(_Settings):
+    """The rows of a query. Its columns are the fields of the records."""
+
+    kind: Literal["sql"] = "sql"
+    url: str = Field(description="A database URL: postgresql://..., sqlite:///FILE, duckdb:///FILE; $NAME is expanded")
+    query: str = Field(description="With :cursor in it, only what changed since the last version is read")
+    name: str = Field(default="", description="What runs remember it by; the place's URL and query where empty")
+    cursor: str | None = Field(default=None, description="The column whose greatest value is the next cursor")
+    deleted: str | None = Field(default=None, description="The column that is true in rows of deleted documents")
+
+
+class TableSettings(_Settings):
+    """A snapshot of a Delta or an Iceberg table. Its columns are the fields of the records."""
+
+    kind: Literal["table"] = "table"
+    format: Literal["delta", "iceberg"]
+    url: str = Field(
+        description="A folder, or the URL of a bucket; for Iceberg, of the table's metadata file or folder"
+    )
+    version: int | None = Field(default=None, description="A version or a snapshot id; None for the newest")
+
+
+class FeedSettings(_Settings):
+    """A change feed: JSON Lines of `{"op": "upsert", ...}` and `{"op": "delete", "id": ...}`, in order."""
+
+    kind: Literal["feed"] = "feed"
+    paths: _Names = Field(min_length=1, description="Files, folders or globs, read in the order of their names")
+    name: str = Field(default="", description="What runs remember it by; the paths where empty")
+
+
+class PluginSettings(_FilesSettings):
+    """A class of one's own that lists and reads files; see `tasks.stages.ingest.places.place.FilePlace`."""
+
+    kind: Literal["plugin"] = "plugin"
+    named: str = Field(alias="class", pattern=r"^[\w.]+:[\w.]+$", description="module:Class")
+    options: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the class")
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+PlaceSettings = Annotated[
+    BucketSettings | WebSettings | GitSettings | SqlSettings | TableSettings | FeedSettings | PluginSettings,
+    Field(discriminator="kind"),
+]

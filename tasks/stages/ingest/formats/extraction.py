@@ -1,0 +1,90 @@
+"""What extractors have in common: a file of a format such as PDF becomes one document in Markdown.
+
+An extractor is a module of this folder with a function
+
+    extract(file: BinaryIO, limits: Limits) -> Extracted
+
+and a line in `tasks.stages.ingest.formats.registry`. It is a pure function of the bytes and the limits. It runs in a
+process that may die, and that is killed at limits of time and memory; even so it refuses what it can foresee, with a
+reason that says what is wrong with the file.
+
+The text is Markdown: `#` headings, tables with `|`, fenced code, lists. What a reader sees stays as the file says it.
+Characters that mean something in Markdown are escaped where they would change what is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, BinaryIO, cast
+
+from indexmill.extras import not_installed
+from tasks.stages.ingest.documents import Location
+
+__all__ = ["Extracted", "Extractor", "Format", "Limits", "UnreadableError"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an extractor may make of a file.
+
+    text_bytes: of the text, as UTF-8. pages: of a document; more are refused. expanded_bytes: of what an archive holds.
+    ocr: languages of tesseract for pages that are pictures, as `eng+deu`; empty for none.
+    """
+
+    text_bytes: int = 10_000_000
+    pages: int = 5_000
+    expanded_bytes: int = 256 << 20
+    ocr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What a file says. text: Markdown. metadata: plain values of JSON, by keys such as author and created.
+
+    locations: ascending; empty where the format has no pages.
+    """
+
+    text: str
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    locations: tuple[Location, ...] = ()
+
+
+class UnreadableError(Exception):
+    """The file is refused. reason: one of `documents.REASONS`; detail: what is wrong, without text of the file."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)  # the arguments for unpickling
+        self.reason, self.detail = reason, detail
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+Extractor = Callable[[BinaryIO, Limits], Extracted]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format whose files are documents each.
+
+    kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
+    packages that shape the text. package: the one to install, if the format has an extra of its own.
+    """
+
+    kind: str
+    suffixes: tuple[str, ...]
+    version: int
+    module: str
+    libraries: tuple[str, ...] = ()
+    extra: str = ""
+
+    def extractor(self) -> Extractor:
+        """The format's function; raises the error that says what to install."""
+        try:
+            module = import_module(f"tasks.stages.ingest.formats.{self.module}")
+        except ImportError as error:
+            raise not_installed(self.kind, self.extra or "pipeline", error) from error
+        return cast("Extractor", module.extract)

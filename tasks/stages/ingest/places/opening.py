@@ -1,0 +1,29 @@
+"""From settings to a place. Modules are imported when a place of their kind is opened: each has libraries of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from schemas.places import PlaceSettings
+from tasks.stages.ingest.places.place import FilePlace, RecordPlace
+
+__all__ = ["RECORD_KINDS", "open_file_place", "open_record_place"]
+
+_FILES = {"bucket": "bucket", "git": "git", "plugin": "plugin", "web": "web"}
+_RECORDS = {"feed": "feed", "sql": "sql", "table": "table"}
+
+RECORD_KINDS = frozenset(_RECORDS)
+"""The kinds of places that hold records; the others hold files."""
+
+
+def open_file_place(settings: PlaceSettings) -> FilePlace:
+    """The place of files with these settings; raises PlaceError, ConfigurationError, or what names a missing extra."""
+    module = import_module(f"tasks.stages.ingest.places.{_FILES[settings.kind]}")
+    return cast("FilePlace", module.open_place(settings))
+
+
+def open_record_place(settings: PlaceSettings) -> RecordPlace:
+    """The place of records with these settings; raises as `open_file_place` does."""
+    module = import_module(f"tasks.stages.ingest.places.{_RECORDS[settings.kind]}")
+    return cast("RecordPlace", module.open_place(settings))
