@@ -41,10 +41,12 @@ def refresh(
     dask: str | None = None,
     allow_shrink: bool = False,
     allow_rights_change: bool = False,
+    full: bool = False,
     note: str = "",
 ) -> State[Any]:
     """Bring the index of a configuration file up to date with its corpus, as `indexmill build` does."""
-    return _run(configuration, dask, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, note=note)
+    options: BuildOptions = {"allow_shrink": allow_shrink, "allow_rights_change": allow_rights_change, "full": full}
+    return _run(configuration, dask, note=note, **options)
 
 
 @flow(name="indexmill-backfill", persist_result=False)

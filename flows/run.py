@@ -64,12 +64,13 @@ Publish = Callable[[Manifest], None]
 class PlanOptions(TypedDict, total=False):
     """The options of a build or a plan beside its configuration.
 
-    cold: make every part again. allow_shrink: publish although documents have gone. allow_rights_change: publish
-    although others could read documents than before. retry_refused: ask language models again what they refused or
-    answered badly.
+    cold: make every part again. full: read every file and row again. allow_shrink: publish although documents have
+    gone. allow_rights_change: publish although others could read documents than before. retry_refused: ask language
+    models again what they refused or answered badly.
     """
 
     cold: bool
+    full: bool
     allow_shrink: bool
     allow_rights_change: bool
     retry_refused: bool
@@ -239,6 +240,7 @@ def open_run(
             parent=parent_of(store, progress),
             progress=progress,
             cold=cold,
+            full=options.get("full", False),
             allow_shrink=options.get("allow_shrink", False),
             allow_rights_change=options.get("allow_rights_change", False),
             retry_refused=options.get("retry_refused", False),

@@ -22,7 +22,7 @@ from tasks.stages.embed import embed, names, titles
 from tasks.stages.extract import extractive
 from tasks.stages.extract import llm as extract_llm
 from tasks.stages.extract import steps as extract
-from tasks.stages.ingest import part
+from tasks.stages.ingest import part, read_part
 from tasks.stages.recognise import llm, rules
 from tasks.stages.recognise import steps as recognise
 from tasks.stages.resolve import describe, resolve, same_as
@@ -47,7 +47,7 @@ WRITERS = (DESCRIPTIONS, *(writer for family in FAMILIES for writer in family.wr
 _SHARED = (
     Step("encoder", methodcaller("encoder"), (encoder.STAGE,)),
     Step("sbom", sbom.drive, (sbom.STAGE,), after=("encoder",), enabled=lambda settings: settings.run.sbom),
-    Step("scan", methodcaller("scan")),
+    Step("scan", methodcaller("scan"), (read_part.STAGE,)),
     Step("ingest", methodcaller("ingest"), (part.STAGE,), after=("scan",), of_shards=True),
     Step("split", split.drive, (split.STAGE,), of_shards=True),
     Step("recognise", recognise.drive, (rules.STAGE, llm.STAGE), of_shards=True),

@@ -66,6 +66,9 @@ _CLUSTER_OPTIONS = (
 
 _BUILD_OPTIONS = (
     click.option("--cold", is_flag=True, help="Make every part again; only the ledger is reused."),
+    click.option(
+        "--full", is_flag=True, help="Read every file and row again, also what has not changed since the last version."
+    ),
     click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, if a row is refused."),
     click.option(
         "--allow-shrink",
@@ -109,6 +112,7 @@ def build_options(command: _Command) -> _Command:
     def with_configuration(
         *,
         cold: bool,
+        full: bool,
         allow_shrink: bool,
         allow_rights_change: bool,
         retry_refused: bool,
@@ -128,6 +132,7 @@ def build_options(command: _Command) -> _Command:
         configuration = configuration_of(click.get_current_context().ensure_object(Options), overrides)
         how: PlanOptions = {
             "cold": cold,
+            "full": full,
             "allow_shrink": allow_shrink,
             "allow_rights_change": allow_rights_change,
             "retry_refused": retry_refused,

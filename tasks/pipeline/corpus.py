@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -18,36 +18,54 @@ from indexmill.models.headway import Items
 from indexmill.retrieve.rights import Access
 from indexmill.text.counted import counted
 from schemas.config import Configuration
+from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS
 from storage import refs, runs, tombstones
 from storage.poison import Poison
 from storage.publish import read_manifest
+from storage.readings import put_reading
 from storage.tables import read_table
 from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
-from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest import read_part, spill, supervisor
+from tasks.stages.ingest.known import Known, known_of, reading_record
+from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
-from tasks.stages.ingest.sources import SourceFiles, batches, digest_of_files, find, is_quick
+from tasks.stages.ingest.sources import SourceFile, SourceFiles, batches, digest_of_files, is_quick
 
 __all__ = ["Corpus"]
+
+
+def _without(rows: pa.Table, files: Collection[str], ids: pa.ChunkedArray) -> pa.Table:
+    """The rows but those of some files with some ids."""
+    mine = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
+    changed = pc.and_(mine, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
+    return rows.filter(pc.invert(pc.fill_null(changed, fill_value=False)))
 
 
 class Corpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
-    allow_shrink, allow_rights_change: True to switch the gate of the size, or of rights, off. plan: the shards, once
-    the corpus is read.
+    allow_shrink, allow_rights_change: True to switch the gate of the size, or of rights, off. full: True to read all
+    files, and all rows of places with a cursor, as if nothing were known. plan: the shards, once the corpus is read.
     """
 
     def __init__(
-        self, runner: PartRunner, configuration: Configuration, *, allow_shrink: bool, allow_rights_change: bool
+        self,
+        runner: PartRunner,
+        configuration: Configuration,
+        *,
+        allow_shrink: bool,
+        allow_rights_change: bool,
+        full: bool = False,
     ) -> None:
         self._runner = runner
         self._configuration = configuration
         self._allow_shrink = allow_shrink
         self._allow_rights_change = allow_rights_change
+        self._full = full
         self._sources: SourceFiles | None = None
         self.plan: spill.ShardPlan | None = None
         self._taken: tuple[spill.Shard, ...] = ()
@@ -57,7 +75,7 @@ class Corpus:
         """Find the files; raises ConfigurationError, BadInput or GateRefused if none can or may be read."""
         self._sources = self._find_files()
         self._refuse_rights()
-        self._runner.report.corpus_files = digest_of_files(self._sources.files)
+        self._runner.report.corpus_files = self._digest_of_files()
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
 
@@ -70,16 +88,11 @@ class Corpus:
         sources = self._find_files() if self._sources is None else self._sources
         self._refuse_rights()
         self._folder.mkdir(parents=True, exist_ok=True)
-        known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
-        plan = self.plan = spill.plan(
-            self._scan(sources),
-            self._folder,
-            self._configuration.shards.document_tokens,
-            poison=known,
-            forgotten=self.forgotten.id_hashes,
-        )
+        poisonous = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
+        plan, results = self._planned(sources, poisonous)
         refused = self.forgotten.without(spill.quarantine_of(plan, self._folder))
         runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
+        self._remember(sources, plan, results)
         self._count(plan, refused)
         if refused.num_rows and self._configuration.run.strict:
             raise BadInput(summary_of(refused, " and --strict is on"))
@@ -118,7 +131,15 @@ class Corpus:
     def specs(self, shards: Iterable[spill.Shard]) -> list[PartSpec]:
         """The parts of the stage `ingest` for some shards."""
         return [
-            PartSpec(shard.label, {"documents": shard.digest}, IngestSettings(spill=str(self._folder), shard=shard))
+            PartSpec(
+                shard.label,
+                {"documents": shard.digest},
+                IngestSettings(
+                    spill=str(self._folder),
+                    shard=shard,
+                    before=() if self._known is None else self._known.documents_near(shard.label),
+                ),
+            )
             for shard in shards
         ]
 
@@ -140,25 +161,162 @@ class Corpus:
     def _folder(self) -> Path:
         return self._runner.store.scratch(self._runner.run_id) / "spill"
 
-    def _find_files(self) -> SourceFiles:
-        """The files of the corpus; an empty result is allowed only if there is a parent version."""
+    @property
+    def expects_work(self) -> bool:
+        """True unless every file is as the last version, or the last run, knew it: a quick check."""
+        if self._known is not None and self._sources is not None and self._is_unchanged(self._sources):
+            return False
+        return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)
+
+    @property
+    def _settings(self) -> CorpusSettings:
+        """The settings of the corpus; raises ConfigurationError if there are none."""
         if self._configuration.corpus is None:
             raise ConfigurationError(
                 "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
             )
-        return find(self._configuration.corpus, allow_none=self._runner.parent is not None)
+        return self._configuration.corpus
 
-    def _scan(self, sources: SourceFiles) -> list[spill.ScanResult]:
-        """Read every file of the corpus into the spill folder."""
+    def _find_files(self) -> SourceFiles:
+        """The files of the corpus; an empty result is allowed only if there is a parent version."""
+        settings, known = self._settings, self._known
+        found = list_corpus(
+            settings,
+            self._runner.store.scratch(self._runner.run_id) / "places",
+            known=None if known is None else known.tokens,
+            cursors=None if known is None else known.cursors(settings),
+            allow_none=self._runner.parent is not None,
+        )
+        for warning in found.warnings:
+            self._runner.progress.warn(warning)
+        return found
+
+    @cached_property
+    def _known(self) -> Known | None:
+        """What the last version read; None where everything is to be read."""
+        parent = self._runner.parent
+        if self._full or self._runner.cold or parent is None or parent.manifest is None:
+            return None
+        return known_of(self._runner.store, parent.manifest)
+
+    def _is_unchanged(self, sources: SourceFiles) -> bool:
+        known = self._known
+        return (
+            known is not None
+            and len(known.files) == len(sources.files)
+            and all(known.holds(file, self._settings) for file in sources.files)
+        )
+
+    def _digest_of_files(self) -> str | None:
+        """The digest by which the next run sees that it has nothing to do; None if that is seen without, or not."""
+        assert self._sources is not None  # noqa: S101 - `preflight` has found them
+        files, known = self._sources.files, self._known
+        if known is not None and self._is_unchanged(self._sources):
+            before = runs.last_report(self._runner.store).get("corpus_files")
+            return before if isinstance(before, str) else None
+        if known is not None and any(file.token and not known.holds(file, self._settings) for file in files):
+            return None
+        return digest_of_files(files)
+
+    def _planned(
+        self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
+    ) -> tuple[spill.ShardPlan, list[spill.ScanResult]]:
+        """Read what may have changed, take over the rest from the last version, and plan the shards."""
+        known, settings = self._known, self._settings
+        kept = {file.name for file in sources.files if known is not None and known.holds(file, settings)}
+        scanned = self._scan([file for file in sources.files if file.name not in kept])
+        while True:
+            taken_over = [] if known is None else [self._carry(known, kept, scanned)]
+            plan = self.plan = spill.plan(
+                [*scanned, *taken_over],
+                self._folder,
+                self._configuration.shards.document_tokens,
+                poison=poison,
+                forgotten=self.forgotten.id_hashes,
+            )
+            if not plan.lacking:
+                return plan, scanned
+            # A row that was no document of the last version is one now, and its text has to be read.
+            lacking = set(plan.lacking)
+            kept -= lacking
+            again = [dataclasses.replace(file, cursor=None) for file in sources.files if file.name in lacking]
+            scanned = [one for one in scanned if lacking.isdisjoint(one.files)] + self._scan(again)
+
+    def _carry(self, known: Known, kept: Collection[str], scanned: Sequence[spill.ScanResult]) -> spill.ScanResult:
+        """Take over the rows of files that were not read, and of places of which only changes were."""
+        changes = [result for result in scanned if not result.whole]
+        names = {*kept, *(name for result in changes for name in result.files)}
+        rows, refused = known.rows(names), known.refused(names)
+        for result in changes:
+            ids = spill.ids_of(result, self._folder)
+            rows, refused = _without(rows, result.files, ids), _without(refused, result.files, ids)
+        files = {file.name: file.left_out for file in known.files.values() if file.name in names}
+        return spill.carry(rows, refused, files, self._folder)
+
+    def _remember(self, sources: SourceFiles, plan: spill.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
+        """Record what was read, for the run after the next version."""
+        runner, known = self._runner, self._known
+        by_name = {file.name: file for file in sources.files}
+        read = {name: result for result in scanned for name in result.files}
+        unsure = {name for result in scanned for name in (*result.changed, *result.unsure)}
+        cursors = {
+            file.source: cursor
+            for file in sources.files
+            if file.name not in read and known is not None
+            if (cursor := known.record.cursors.get(file.source)) is not None
+        }
+        cursors |= {by_name[name].source: one.cursor for name, one in read.items() if one.cursor is not None}
+        record = reading_record(
+            runner.store,
+            plan.fingerprint,
+            self._settings,
+            [file for file in sources.files if file.name not in unsure],
+            plan.front_matter_left_out,
+            spill.known_rows(self._folder),
+            self.forgotten.without(spill.refused_of(plan, self._folder)),
+            cursors,
+        )
+        put_reading(runner.store, runner.run_id, record)
+        counts = runner.report.stage("ingest").counts
+        counts["files_read"], counts["files_unchanged"] = len(read), len(by_name) - len(read)
+
+    def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
+        """Read files into the spill folder: those of formats that take long as parts."""
+        slow = [file for file in files if read_part.is_read_as_part(file)]
+        scanned = self._read_parts(slow) if slow else []
+        scanned = [one for one in scanned if not one.unsure]  # what kept the others from being read may be over
+        done = {name for result in scanned for name in result.files}
+        return scanned + self._scan_now([file for file in files if file.name not in done])
+
+    def _read_parts(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
+        """Make the parts in which some files are read, and put their rows into the spill folder."""
         runner = self._runner
-        groups = list(batches(sources.files))
+        specs = {spec.shard: spec for spec in read_part.specs(files, self._settings)}
+        parts = runner.make(read_part.STAGE, specs.values())
+        runner.parts.pop(read_part.STAGE.name, None)  # no part of a version: see `tasks.stages.ingest.read_part`
+        calls = [
+            Call(
+                f"unpack-{runner.run_id}-{label}",
+                read_part.unpack,
+                (runner.store.url, dict(parts[label].outputs), read_part.files_of(spec), self._folder),
+                light=True,
+                local=True,
+            )
+            for label, spec in specs.items()
+        ]
+        return [result for _, result in runner.run_patiently(calls, SEARCH_PRIORITY)]
+
+    def _scan_now(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
+        """Read files into the spill folder."""
+        runner = self._runner
+        groups = list(batches(files))
         runner.progress.begin("ingest", len(groups))
         calls = [
             Call(
                 f"scan-{runner.run_id}-{number}",
                 timed,
-                (supervisor.scan, group, self._configuration.corpus, self._folder),
-                light=is_quick(sources.files),
+                (supervisor.scan, group, self._settings, self._folder),
+                light=is_quick(files),
                 local=True,
                 heard=partial(self._heard, str(number)),
             )

@@ -10,7 +10,7 @@ from typing import Any
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import poison_prefix
 from schemas.config import Configuration
-from storage import poison, runs
+from storage import poison
 from storage.protocol import Store
 from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, fingerprint_of
@@ -32,7 +32,7 @@ __all__ = ["CorpusRun"]
 class CorpusRun(BaseRun, PartRunner):
     """A run whose corpus is read, and whose parts are found or made.
 
-    allow_shrink, allow_rights_change: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
+    allow_shrink, allow_rights_change, full: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
     approve: called once the corpus has been read; raises if the run must not go on.
     """
 
@@ -48,6 +48,7 @@ class CorpusRun(BaseRun, PartRunner):
         cold: bool = False,
         allow_shrink: bool = False,
         allow_rights_change: bool = False,
+        full: bool = False,
         retry_refused: bool = False,
         approve: Callable[[Any], None] | None = None,
     ) -> None:
@@ -56,7 +57,9 @@ class CorpusRun(BaseRun, PartRunner):
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
         self.llm = configuration.llm
-        self.corpus = Corpus(self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change)
+        self.corpus = Corpus(
+            self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, full=full
+        )
         self._quality = QualityGate(configuration.gates)
         self._approve = approve
         self._attempt = 0
@@ -72,7 +75,7 @@ class CorpusRun(BaseRun, PartRunner):
 
         `preflight` has found the files. Only a scan can tell if indexed content has changed.
         """
-        return runs.saw_other_files(self.store, self.report.corpus_files)
+        return self.corpus.expects_work
 
     @property
     def labels(self) -> list[str]:

@@ -89,7 +89,8 @@ class Location:
 class Row:
     """One record of a file. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
     None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
-    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata. `locations`: of an extracted text."""
+    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata.
+    `locations`: of an extracted text."""
 
     line: int | None
     record: Mapping[str, Any]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from schemas.tables import DOCUMENTS
+from storage.tables import read_table
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.ingest.spill import Shard, documents_of
 
@@ -13,14 +17,23 @@ __all__ = ["STAGE", "IngestSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(Settings):
-    """The location of a shard's documents: the spill folder, and the shard as planned."""
+    """The location of a shard's documents: the spill folder, and the shard as planned.
+
+    before: the digests of the last version's tables of documents that may have some of them.
+    """
 
     spill: str = worker_arg()
     shard: Shard = worker_arg()
+    before: tuple[str, ...] = worker_arg(())
 
 
 def _compute(part: Part[IngestSettings]) -> Outputs:
-    return Outputs(tables={"documents": documents_of(part.settings.shard, part.settings.spill)})
+    settings = part.settings
+
+    def before() -> Iterator[pa.Table]:
+        yield from (read_table(part.store, digest, DOCUMENTS) for digest in settings.before)
+
+    return Outputs(tables={"documents": documents_of(settings.shard, settings.spill, before)})
 
 
 STAGE = Stage(

@@ -8,28 +8,42 @@ outside, or a pipe, may have taken its place.
 
 from __future__ import annotations
 
+import datetime
 import glob
+import grp
 import hashlib
 import io
 import math
 import os
+import pwd
 import re
+import shutil
+import tempfile
+import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
+
+from pydantic import TypeAdapter
 
 from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
 from indexmill.store.folder import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
 from schemas.corpus import CorpusSettings
+from schemas.places import PlaceSettings
 from tasks.stages.ingest.formats.registry import FORMATS
+from tasks.stages.ingest.places.opening import open_file_place
+from tasks.stages.ingest.places.place import FilePlace
 
 __all__ = [
+    "LOCAL",
+    "RECORDS",
     "SUFFIXES",
     "TEXT_KINDS",
     "Compression",
@@ -42,12 +56,25 @@ __all__ = [
     "find",
     "is_quick",
     "kind_of",
+    "matches",
+    "modified_text",
     "open_source",
+    "place_of",
+    "refuse_same_id",
 ]
 
 Kind = str
 """The name of a format: those of `SUFFIXES`, and those that `formats.registry` adds."""
 Compression = Literal["gzip", "zstd"]
+
+LOCAL = "files"
+"""The key of the files of this machine among the places."""
+
+RECORDS: Kind = "records"
+"""The kind of what is no file: a place of records, read as a whole."""
+
+_SETTLED = 2.0
+"""Seconds after which a change of a file shows in its times, however coarse the file system's clock."""
 
 SUFFIXES: dict[str, Kind] = {
     ".jsonl": "json-lines",
@@ -88,6 +115,12 @@ class SourceFile:
     compression: Compression | None
     size: int  # bytes
     within: tuple[str, ...] = ()  # real paths, one of which must contain the file; empty: the file may be anywhere
+    token: str = ""  # changes whenever the bytes do; empty: they have to be read to tell
+    source: str = LOCAL  # the key of the place that it is from
+    place: PlaceSettings | None = None  # that place, unless it is this machine
+    scratch: str = ""  # a folder for the place's temporary files
+    cursor: Any = None  # of a place of records: where the last version's reading ended
+    details: Mapping[str, Any] = field(default_factory=dict)  # metadata of the file: see `corpus.file_metadata`
 
 
 class NoCorpusFile(OSError):
@@ -107,6 +140,7 @@ class SourceFiles:
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as given, without a corpus file
+    warnings: tuple[str, ...] = ()  # of places that left something out
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
@@ -124,7 +158,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     for given in settings.paths:
         holds_some = False
         for path, root in _candidates(given, settings):
-            file = _source_file(path, root, () if path in named else within)
+            file = _source_file(path, root, () if path in named else within, settings.file_metadata)
             if file is None:
                 passed_over.append(path)
                 continue
@@ -140,7 +174,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_KNOWN}; see also include and exclude"
         )
-    _refuse_same_id(found.values())
+    refuse_same_id(found.values())
     names = Counter(file.name for file in found.values())
     files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
     files.sort(key=lambda file: (file.name, file.path))
@@ -152,6 +186,8 @@ def open_source(file: SourceFile) -> io.BufferedReader:
 
     The check is of the opened file, not of the listed path; a pipe, a device or a socket cannot block it.
     """
+    if file.place is not None:
+        return _open_placed(file)
     path, flags = file.path, 0
     if file.within:
         path, flags = os.path.realpath(path), os.O_NOFOLLOW
@@ -166,6 +202,29 @@ def open_source(file: SourceFile) -> io.BufferedReader:
         raise NoCorpusFile("not-a-file", str(error)) from error
 
 
+def _open_placed(file: SourceFile) -> io.BufferedReader:
+    """Open a file of another place. It becomes a file of this machine first, if it is none: readers seek in it."""
+    assert file.place is not None  # noqa: S101 - the caller has looked
+    stream = place_of(file.place, file.scratch).read(file.path, file.token)
+    if isinstance(stream, io.BufferedReader):
+        return stream
+    copy = tempfile.TemporaryFile(dir=file.scratch or None)  # noqa: SIM115 - the caller closes it
+    with stream:
+        shutil.copyfileobj(stream, copy)
+    copy.seek(0)
+    return io.BufferedReader(cast("io.RawIOBase", copy))
+
+
+@lru_cache(maxsize=16)
+def _place_of(settings: str, scratch: str) -> FilePlace:
+    return open_file_place(TypeAdapter(PlaceSettings).validate_json(settings), Path(scratch))
+
+
+def place_of(settings: PlaceSettings, scratch: str) -> FilePlace:
+    """The place of files with these settings, opened once per process."""
+    return _place_of(settings.model_dump_json(by_alias=True), scratch)
+
+
 def batches(
     files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
 ) -> Iterator[tuple[SourceFile, ...]]:
@@ -173,6 +232,9 @@ def batches(
     group: list[SourceFile] = []
     size = 0
     for file in files:
+        if file.kind == RECORDS:  # by itself: its rows are in order
+            yield (file,)
+            continue
         if group and (size + file.size > most_bytes or len(group) >= most_files):
             yield tuple(group)
             group, size = [], 0
@@ -183,8 +245,12 @@ def batches(
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """True if one process can read all files in a few seconds; HTML takes longer."""
-    sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
+    """True if one process can read all files in a few seconds; HTML and the like, and other places, take longer."""
+    slow = {"html", *(one.kind for one in FORMATS)}
+    sizes = [
+        math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
+        for file in files
+    ]
     return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
 
 
@@ -296,7 +362,7 @@ def _is_store(folder: Path) -> bool:
     return True
 
 
-def _refuse_same_id(files: Iterable[SourceFile]) -> None:
+def refuse_same_id(files: Iterable[SourceFile]) -> None:
     """Raise BadInput where two text files have one path below their corpus folders, which is the document's id."""
     known: dict[str, str] = {}
     for file in sorted(files, key=lambda file: file.path):
@@ -311,17 +377,62 @@ def _refuse_same_id(files: Iterable[SourceFile]) -> None:
             )
 
 
-def _source_file(path: str, root: str, within: tuple[str, ...]) -> SourceFile | None:
+def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collection[str] = ()) -> SourceFile | None:
     known = kind_of(path)
     if known is None:
         return None
     try:
-        size = Path(path).stat().st_size
+        status = Path(path).stat()
     except OSError:  # a broken link or a folder without permission: the reader reports it
-        size = 0
+        status = None
     below = _below(path, root)
     name = unicodedata.normalize("NFC", below)
-    return SourceFile(path, _printable(below), name, known[0], known[1], size, within)
+    size, token = (0, "") if status is None else (status.st_size, _token(status))
+    details = {} if status is None or known[0] not in TEXT_KINDS else _details(name, status, wanted)
+    return SourceFile(path, _printable(below), name, known[0], known[1], size, within, token, details=details)
+
+
+def _token(status: os.stat_result) -> str:
+    """Changes whenever the file does; empty for a file so young that another change might not show in its times."""
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    if time.time_ns() - changed < _SETTLED * 1e9:
+        return ""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
+
+
+def _details(name: str, status: os.stat_result, wanted: Collection[str]) -> dict[str, Any]:
+    """What `corpus.file_metadata` asks for of a file of this machine."""
+    found: dict[str, Any] = {}
+    if "path" in wanted:
+        found["path"] = name
+    if "modified" in wanted:
+        found["modified"] = modified_text(status.st_mtime)
+    if "owner" in wanted:
+        found["owner"] = _user(status.st_uid)
+    if "groups" in wanted:
+        found["groups"] = [_group(status.st_gid)]
+    return found
+
+
+def modified_text(seconds: float) -> str:
+    """A time since 1970 as ISO 8601, to the second."""
+    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+@cache
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+@cache
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def _below(path: str, root: str) -> str:
@@ -329,11 +440,11 @@ def _below(path: str, root: str) -> str:
 
 
 def _chosen(name: str, settings: CorpusSettings) -> bool:
-    included = not settings.include or any(_matches(name, pattern) for pattern in settings.include)
-    return included and not any(_matches(name, pattern) for pattern in settings.exclude)
+    included = not settings.include or any(matches(name, pattern) for pattern in settings.include)
+    return included and not any(matches(name, pattern) for pattern in settings.exclude)
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     """Glob over a relative path: ** crosses folders, * and ? do not; without a slash it matches the last part."""
     if "/" not in pattern:
         name = name.rpartition("/")[2]

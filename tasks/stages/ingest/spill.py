@@ -41,25 +41,33 @@ from numpy.typing import NDArray
 from indexmill.errors import DiskFull, StoreError, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
-from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, leaves
+from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, id_hashes, leaves
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
 from tasks.stages.ingest.formats.readers import read
-from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile
+from tasks.stages.ingest.places.place import Deleted, PlaceError, Until
+from tasks.stages.ingest.sources import RECORDS, TEXT_KINDS, SourceFile
 
 __all__ = [
     "INDEX",
+    "KNOWN",
     "Cut",
     "ScanResult",
     "Shard",
     "ShardPlan",
+    "carry",
     "digest_of_documents",
     "document_ids",
     "documents_of",
     "drop_before",
     "drop_partial",
+    "ids_of",
+    "known_rows",
     "plan",
     "quarantine_of",
+    "refused_of",
+    "respill",
     "scan",
+    "spilled_rows",
 ]
 
 _INDEX_FIELDS: list[pa.Field[Any]] = [
@@ -68,11 +76,22 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("content_hash", pa.binary(32), nullable=False),
     pa.field("tokens", pa.int64(), nullable=False),  # estimated
     pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
+    pa.field("published", pa.bool_(), nullable=False),  # the last version has this very document
+    pa.field("gone", pa.bool_(), nullable=False),  # no document: the id's rows before are no longer
     pa.field("file", pa.string(), nullable=False),
     pa.field("line", pa.int64()),
 ]
 INDEX = pa.schema(_INDEX_FIELDS)
 """The row that `scan` stores for a document beside the document itself."""
+
+KNOWN = pa.schema([one for one in _INDEX_FIELDS if one.name not in ("id_hash", "gone")])
+"""What `carry` takes."""
+
+_NOTHING = "0" * 64
+"""The content hash of a row that takes earlier ones back."""
+
+_PASSING = frozenset({"unreadable-file"})
+"""Reasons that may have been a matter of the moment: permissions, a network."""
 
 _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("document_id", pa.string(), nullable=False),
@@ -84,6 +103,10 @@ _WINNERS_FIELDS: list[pa.Field[Any]] = [
 _WINNERS = pa.schema(_WINNERS_FIELDS)
 _PLACED = pa.schema([*_WINNERS_FIELDS, *_INDEX_FIELDS[-2:]])
 """A row with its file and line in the corpus, which refusals name and no part stores."""
+CARRIED = ""
+"""Takes the place of a spill file's name where the document is that of the last version."""
+_CARRIED_SCAN = "carried"
+_KNOWN_FILE = "known.arrow"
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
@@ -103,6 +126,10 @@ class ScanResult:
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
     front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
+    unsure: tuple[str, ...] = ()  # files that another reading may find otherwise: the next version reads them again
+    ordered: bool = False  # of rows with one id the last one counts: changes of a place with a cursor
+    cursor: Any = None  # where the reading of a place of records ended
+    whole: bool = True  # False: the rows are what changed since the cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +158,7 @@ class ShardPlan:
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents left out because they must be forgotten
     front_matter_left_out: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()  # files that were not read and have documents that the last version lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +191,8 @@ def scan(
     position = [-1, 0] if position is None else position
     changed: list[str] = []
     left_out: list[str] = []
+    unsure: dict[str, None] = {}
+    until: Until | None = None
     refused: Counter[str] = Counter()
     with (
         _spilled(folder / f"{name}.index.arrow", INDEX) as index,
@@ -181,6 +211,12 @@ def scan(
             before = _state(file)
             fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
             for row in _read(file, settings, cuts.get(number), position):
+                if isinstance(row, Until):
+                    until = row
+                    continue
+                if isinstance(row, Deleted):
+                    rows.add_gone(row.document_id, file.name)
+                    continue
                 limits = (settings.max_document_bytes, settings.access)
                 found = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
                 if isinstance(found, Document):
@@ -188,18 +224,116 @@ def scan(
                     if isinstance(row, Row) and row.front_matter_left_out:
                         left_out.append(file.name)
                     continue
+                if file.kind == RECORDS and found.document_id is not None:
+                    rows.add_gone(found.document_id, file.name)
+                if found.reason in _PASSING:
+                    unsure[file.name] = None
                 refused[found.reason] += 1
                 refusals.append(_quarantined(file.name, found.line, found.document_id, found.reason, found.detail))
                 if len(refusals) >= 4096:
                     quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
                     refusals = []
-            if _state(file) != before:
+            if file.kind == RECORDS and until is None:
+                raise PlaceError(f"{file.name} was not read to its end; nothing of it is published: run again")
+            if file.place is None and _state(file) != before:
                 changed.append(file.name)
         position[0] = -1
         rows.flush()
         quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
     names = tuple(file.name for file in files)
-    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
+    return ScanResult(
+        name,
+        names,
+        rows.documents,
+        rows.tokens,
+        dict(refused),
+        tuple(changed),
+        tuple(left_out),
+        tuple(unsure),
+        ordered=until is not None and until.cursor is not None,
+        cursor=None if until is None else until.cursor,
+        whole=until is None or until.whole,
+    )
+
+
+def carry(
+    rows: pa.Table, refusals: pa.Table, files: Mapping[str, bool], spill_folder: str | os.PathLike[str]
+) -> ScanResult:
+    """Take over what the last version read of files that have not changed, as if it were scanned now.
+
+    rows: columns document_id, content_hash, tokens, size, published, file, line. refusals: schema QUARANTINE.
+    files: the names of the files; True where front matter was left out. The texts stay where they are, in the last
+    version: `documents_of` takes them from there.
+    """
+    folder = Path(spill_folder)
+    hashes = id_hashes(rows.column("document_id").to_pylist())
+    order = hash_order(hashes)
+    whole = pa.table(
+        {
+            **{name: rows.column(name) for name in rows.column_names},
+            "id_hash": pa.array(map(bytes, hashes), pa.binary(32)),
+            "gone": pa.array(np.zeros(len(hashes), dtype=bool)),
+        }
+    )
+    whole = conform(whole.select(INDEX.names).take(pa.array(order)), INDEX)
+    with _spilled(folder / f"{_CARRIED_SCAN}.index.arrow", INDEX) as index:
+        for batch in whole.to_batches(max_chunksize=_BATCH_ROWS):
+            index.write_batch(batch)
+    with _spilled(folder / f"{_CARRIED_SCAN}.quarantine.arrow", QUARANTINE) as quarantine:
+        for batch in refusals.to_batches():
+            quarantine.write_batch(batch)
+    refused = dict(Counter(refusals.column("reason").to_pylist()))
+    left_out = tuple(sorted(name for name, without in files.items() if without))
+    tokens = int(pc.sum(whole.column("tokens")).as_py() or 0)
+    return ScanResult(_CARRIED_SCAN, tuple(sorted(files)), len(hashes), tokens, refused, (), left_out)
+
+
+def respill(
+    files: Sequence[SourceFile], read: pa.Table, refusals: pa.Table, spill_folder: str | os.PathLike[str]
+) -> ScanResult:
+    """Spill rows that a scan of some files found before: see `spilled_rows`."""
+    name, folder = _name_of(files), Path(spill_folder)
+    with (
+        _spilled(folder / f"{name}.index.arrow", INDEX) as index,
+        _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
+        ExitStack() as pieces,
+    ):
+
+        @cache
+        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
+            return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
+
+        rows = _SpillWriter(documents, index)
+        for batch in read.to_batches(max_chunksize=1024):
+            for row in batch.to_pylist():
+                file = row.pop("file")
+                size = len(row["title"].encode("utf-8")) + len(row["text"].encode("utf-8"))
+                rows.add(Document(**row, size=size), file, None)
+        rows.flush()
+        for batch in refusals.to_batches():
+            quarantine.write_batch(batch)
+    refused = Counter(refusals.column("reason").to_pylist())
+    unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING}
+    names = tuple(file.name for file in files)
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), (), (), tuple(sorted(unsure)))
+
+
+def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:
+    """The documents of a scan, with a column `file`, in the order of their hashes; and the refused rows."""
+    folder = Path(spill_folder)
+    pieces = [DOCUMENTS.empty_table()]
+    files = [folder / _documents_file(result.name, piece) for piece in range(1 << _PIECE_BITS)]
+    pieces += [_mapped(file).read_all() for file in files if file.exists()]
+    index = _mapped(folder / f"{result.name}.index.arrow").read_all()
+    documents = pa.concat_tables(pieces)
+    documents = documents.take(pc.index_in(index.column("document_id"), documents.column("document_id")))
+    refused = _mapped(folder / f"{result.name}.quarantine.arrow").read_all()
+    return documents.append_column("file", index.column("file")), refused
+
+
+def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
+    """The ids that a scan has rows of, those that are gone included."""
+    return _mapped(Path(spill_folder) / f"{result.name}.index.arrow").read_all().column("document_id")
 
 
 def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:
@@ -227,6 +361,8 @@ def plan(
     scanned = _ScannedRows([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
     hashes, tokens = scanned.hashes_and_tokens()
     order = hash_order(hashes)
+    if any(result.ordered for result in scans):
+        order = order[scanned.live(order, hashes, [result.ordered for result in scans])]
     gone = 0
     if forgotten:
         out = _numbers_of(forgotten, hashes)
@@ -235,7 +371,9 @@ def plan(
     poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
+    known = order
     winners, losers, keepers = _winners(hashes, order, scanned)
+    lacking = scanned.write_known(folder, known, poisonous, winners, [result.name == _CARRIED_SCAN for result in scans])
     repeats = len(order) - len(winners) - len(losers)
     found = leaves(hashes, winners, tokens, shard_tokens)
     sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
@@ -276,17 +414,26 @@ def plan(
         tuple(names),
         gone,
         tuple(name for result in scans for name in result.front_matter_left_out),
+        lacking,
     )
 
 
-def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table:
+def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """Every row of the corpus as it was planned, for the next version: the columns that `carry` takes."""
+    return _mapped(Path(spill_folder) / _KNOWN_FILE).read_all()
+
+
+def documents_of(
+    shard: Shard, spill_folder: str | os.PathLike[str], before: Callable[[], Iterable[pa.Table]] = tuple
+) -> pa.Table:
     """The documents of a shard: schemas.tables.DOCUMENTS, sorted by id, as Unicode code points.
 
-    Raises StoreError if the shard was not planned from this spill.
+    before: the documents of the last version that may be among them. Raises StoreError if the shard was not planned
+    from this spill, or a document is missing in the last version.
     """
     folder = Path(spill_folder)
     try:
-        table = _read_rows(_winners_of(shard, folder), folder)
+        table = _read_rows(_winners_of(shard, folder), folder, before)
         found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
     except (pa.ArrowException, ValueError, IndexError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -321,6 +468,14 @@ def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> p
     )
 
 
+def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """The rows that were refused for what they are (schema QUARANTINE), whatever other rows or stages say."""
+    files = [Path(spill_folder) / f"{name}.quarantine.arrow" for name in planned.scans]
+    return conform(
+        pa.concat_tables([QUARANTINE.empty_table(), *(_mapped(file).read_all() for file in files)]), QUARANTINE
+    )
+
+
 def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
     """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id), for a set of documents.
 
@@ -338,11 +493,11 @@ def _name_of(files: Sequence[SourceFile]) -> str:
 
 def _read(
     file: SourceFile, settings: CorpusSettings, cut: Cut | None, position: list[int] | memoryview[int]
-) -> Iterator[Row | Refusal]:
+) -> Iterator[Row | Refusal | Deleted | Until]:
     """The rows of a file up to its cut. The position advances when the consumer asks for the next row."""
     line = None
     for number, row in enumerate(islice(read(file, settings), cut.rows if cut else None), 1):
-        line = row.line
+        line = row.line if isinstance(row, Row | Refusal) else line
         yield row
         position[1] = number
     if cut is not None:
@@ -359,12 +514,16 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _read_rows(winners: pa.RecordBatch, folder: Path) -> pa.Table:
+def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Iterable[pa.Table]]) -> pa.Table:
     """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
     places: dict[str, dict[int, list[int]]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
         places.setdefault(spilled, {}).setdefault(batch, []).append(row)
     pieces: list[pa.RecordBatch] = []
+    if places.pop(CARRIED, None):
+        carried = winners.filter(pc.equal(winners.column("spilled"), CARRIED)).column("document_id")
+        for table in before():
+            pieces += table.filter(pc.is_in(table.column("document_id"), carried)).to_batches()
     for spilled, in_batches in sorted(places.items()):
         with _mapped(folder / spilled) as file:
             for batch, rows in sorted(in_batches.items()):
@@ -395,6 +554,13 @@ class _SpillWriter:
         if self._size >= _BATCH_BYTES or len(self._waiting) >= _BATCH_ROWS:
             self.flush()
 
+    def add_gone(self, document_id: str, file: str) -> None:
+        """Take back the rows of an id that came before."""
+        nothing = Document(document_id, "", "", None, "{}", _NOTHING, 0)
+        self._waiting.append((id_hash(document_id), nothing, file, None))
+        if len(self._waiting) >= _BATCH_ROWS:
+            self.flush()
+
     def flush(self) -> None:
         held = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
         self._waiting, self._size = [], 0
@@ -410,6 +576,8 @@ class _SpillWriter:
             "content_hash": list(map(bytes.fromhex, columns["content_hash"])),
             "tokens": [estimate_tokens(document.size) for document in documents],
             "size": [document.size for document in documents],
+            "published": [False] * len(documents),
+            "gone": [document.content_hash == _NOTHING for document in documents],
             "file": files,
             "line": lines,
         }
@@ -443,6 +611,55 @@ class _ScannedRows:
             tokens[start : start + read.num_rows] = read.column("tokens").to_numpy()
         return hashes, tokens
 
+    def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8], ordered: list[bool]) -> NDArray[np.bool_]:
+        """Which rows, in the order of their hashes, no later row of their scan replaces or takes back.
+
+        ordered: by scan, True if later rows of an id replace earlier ones.
+        """
+        scans = np.repeat([scan for scan, _ in self._batches], np.diff(self._starts)).astype(np.int64)
+        by_scan = order[np.lexsort((np.arange(len(order)), scans[order]))]
+        follows = np.zeros(len(order), dtype=bool)  # the next row is of the same scan and id
+        if len(order) > 1:
+            same = (hashes[by_scan[1:]] == hashes[by_scan[:-1]]).all(axis=1)
+            follows[:-1] = same & (scans[by_scan[1:]] == scans[by_scan[:-1]])
+        gone = np.concatenate([np.empty(0, dtype=bool), *(self._column(batch, "gone") for batch in self._batches)])
+        replaced = np.zeros(len(scans), dtype=bool)
+        replaced[by_scan] = follows | gone[by_scan]
+        live: NDArray[np.bool_] = ~(replaced & np.array(ordered, dtype=bool)[scans])[order]
+        return live
+
+    def write_known(
+        self,
+        folder: Path,
+        rows: NDArray[np.int64],
+        poisonous: NDArray[np.int64],
+        winners: NDArray[np.int64],
+        carried: list[bool],
+    ) -> tuple[str, ...]:
+        """Write rows that are known now, for the next version.
+
+        Returns the files whose documents are in this version, were not read for it, and not in the last one either.
+        """
+        wins = np.zeros(int(self._starts[-1]), dtype=bool)
+        wins[winners] = True
+        stays = np.zeros(len(wins), dtype=bool)
+        stays[rows] = stays[poisonous] = True
+        lacking: set[str] = set()
+        with _spilled(folder / _KNOWN_FILE, KNOWN) as spilled:
+            for (scan, batch), start, end in zip(self._batches, self._starts, self._starts[1:], strict=False):
+                read = self._files[scan].get_batch(batch)
+                if carried[scan]:
+                    needed = wins[start:end] & ~self._column((scan, batch), "published")
+                    lacking.update(read.column("file").filter(pa.array(needed)).to_pylist())
+                columns = {name: read.column(name) for name in KNOWN.names} | {"published": pa.array(wins[start:end])}
+                marked = pa.RecordBatch.from_arrays(list(columns.values()), schema=KNOWN)
+                spilled.write_batch(marked.filter(pa.array(stays[start:end])))
+        return tuple(sorted(lacking))
+
+    def _column(self, batch: tuple[int, int], name: str) -> NDArray[np.bool_]:
+        column = self._files[batch[0]].get_batch(batch[1]).column(name)
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
+
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         hashes = np.empty((len(rows), 32), dtype=np.uint8)
         for number, at, within in self._by_batch(rows):
@@ -467,7 +684,7 @@ class _ScannedRows:
         for number, at, within in self._by_batch(rows):
             (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
             known = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
-            file = _documents_file(names[scan], piece)
+            file = CARRIED if names[scan] == _CARRIED_SCAN else _documents_file(names[scan], piece)
             place: dict[str, Any] = {"spilled": [file] * len(at), "batch": [in_piece] * len(at), "row": within}
             columns = place | {name: known.column(name) for name in _PLACED.names if name not in place}
             pieces.append(pa.table(columns, schema=_PLACED))

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -34,7 +35,9 @@ from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.registry import format_of
-from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, open_source
+from tasks.stages.ingest.places.opening import open_record_place
+from tasks.stages.ingest.places.place import Deleted, Until
+from tasks.stages.ingest.sources import RECORDS, Kind, NoCorpusFile, SourceFile, open_source
 
 __all__ = ["read"]
 
@@ -59,13 +62,20 @@ _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
 """A tag with too many attributes: the HTML library compares each with all before it."""
 
 Rows = Iterator[Row | Refusal]
+Records = Iterator[Row | Refusal | Deleted | Until]
 
 
-def read(source: SourceFile, settings: CorpusSettings) -> Rows:
+def read(source: SourceFile, settings: CorpusSettings) -> Records:
     """The rows of one file, and a refusal for each row that cannot be read.
+
+    Of a place of records, what it yields; raises PlaceError where it cannot be read to its end.
 
     A text file makes one row with the fields of documents.FILE_FIELDS; a record keeps the fields of its file.
     """
+    if source.kind == RECORDS:
+        assert source.place is not None  # noqa: S101 - records are of a place
+        yield from open_record_place(source.place, Path(source.scratch)).rows(source.cursor)
+        return
     try:
         refused = 0
         for row in _READERS.get(source.kind, _extracted)(source, settings):
@@ -444,7 +454,8 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:
     name = source.document_name
-    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": metadata})
+    known = {**source.details, **metadata}
+    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": known})
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:

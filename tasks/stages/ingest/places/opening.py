@@ -1,4 +1,4 @@
-"""From settings to a place. A place's module is imported when the first of its kind is opened: each needs libraries of its own."""
+"""From settings to a place. The module of a kind is imported when it is first opened: each has libraries of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_file_place(settings: PlaceSettings, scratch: Path) -> FilePlace:
     return cast("FilePlace", module.open_place(settings, scratch))
 
 
-def open_record_place(settings: PlaceSettings) -> RecordPlace:
+def open_record_place(settings: PlaceSettings, scratch: Path) -> RecordPlace:
     """The place of records with these settings; raises as `open_file_place` does."""
     module = import_module(f"tasks.stages.ingest.places.{_RECORDS[settings.kind]}")
-    return cast("RecordPlace", module.open_place(settings))
+    return cast("RecordPlace", module.open_place(settings, scratch))

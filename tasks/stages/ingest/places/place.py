@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from indexmill.errors import BadInput
 from tasks.stages.ingest.documents import Refusal, Row
 
 __all__ = ["Deleted", "Entry", "FilePlace", "PlaceError", "RecordPlace", "Until"]
 
 
-class PlaceError(Exception):
+class PlaceError(BadInput):
     """A place cannot be listed or read: it is not there, or refuses. The message says what to do.
 
     A file alone that cannot be read raises OSError, and is refused.

@@ -1,0 +1,207 @@
+"""What the last version read: its files, unchanged ones of which are not opened again, and the rows it found there.
+
+A file is unchanged if its place says so (`SourceFile.token`) and its format is read today as it was then. Its rows are
+taken over without their texts, which the last version has. Tables are cut into buckets by the hash of the file's name,
+a function of the set alone, so that a night writes again only the buckets in which something changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.errors import StoreError
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.manifest import Manifest
+from schemas.corpus import CorpusSettings
+from schemas.tables import DOCUMENTS, QUARANTINE
+from storage.protocol import Store
+from storage.readings import ReadingRecord, find_reading, put_tables, tables_of
+from tasks.core.environment import library_versions, python_version
+from tasks.core.shards import id_hash
+from tasks.stages.ingest.formats.registry import format_of
+from tasks.stages.ingest.sources import RECORDS, SourceFile
+from tasks.stages.ingest.spill import KNOWN
+
+__all__ = ["Known", "format_digest", "known_of", "reading_record"]
+
+_READERS_VERSION = 1
+"""Raised when a reader of records, text, Markdown or HTML makes another row of the same bytes."""
+
+_LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
+"""The libraries that shape the rows of formats that are in no registry."""
+
+_ROWS_PER_BUCKET = 2_000
+
+FILES = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("token", pa.string(), nullable=False),
+        pa.field("left_out", pa.bool_(), nullable=False),  # its front matter
+    ]
+)
+"""A file of a reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file as the last version read it."""
+
+    name: str
+    kind: str
+    token: str
+    left_out: bool
+
+
+@dataclass(frozen=True)
+class Known:
+    """The reading that belongs to the last version. documents: the digests of that version's tables, by shard."""
+
+    store: Store
+    record: ReadingRecord
+    documents: Mapping[str, str]
+
+    @cached_property
+    def files(self) -> dict[tuple[str, str], KnownFile]:
+        """The files by source and path."""
+        rows = tables_of(self.store, self.record.files, FILES).to_pylist()
+        return {
+            (row["source"], row["path"]): KnownFile(row["name"], row["kind"], row["token"], row["left_out"])
+            for row in rows
+        }
+
+    @cached_property
+    def tokens(self) -> Mapping[str, Mapping[str, str]]:
+        """The tokens by source and path."""
+        found: dict[str, dict[str, str]] = {}
+        for (source, path), file in self.files.items():
+            found.setdefault(source, {})[path] = file.token
+        return found
+
+    def cursors(self, settings: CorpusSettings) -> Mapping[str, Any]:
+        """Where places of records ended, by their keys; none if records were read in another way then."""
+        return self.record.cursors if self.reads_alike(RECORDS, settings) else {}
+
+    def holds(self, file: SourceFile, settings: CorpusSettings) -> bool:
+        """True if a file has not changed, and would be read today as it was then."""
+        known = self.files.get((file.source, file.path))
+        return (
+            known is not None
+            and bool(file.token)
+            and (known.token, known.name, known.kind) == (file.token, file.name, file.kind)
+            and self.reads_alike(file.kind, settings)
+        )
+
+    def reads_alike(self, kind: str, settings: CorpusSettings) -> bool:
+        """True if files of a format are read today as they were then."""
+        return self.record.formats.get(kind) == format_digest(kind, settings)
+
+    def documents_near(self, label: str) -> tuple[str, ...]:
+        """The tables that may hold documents of a shard of today: labels are paths in one trie."""
+        return tuple(
+            digest for other, digest in self.documents.items() if other.startswith(label) or label.startswith(other)
+        )
+
+    def rows(self, names: Collection[str]) -> pa.Table:
+        """The rows of some files: what `spill.carry` takes."""
+        return _of_files(tables_of(self.store, self.record.rows, KNOWN), names)
+
+    def refused(self, names: Collection[str]) -> pa.Table:
+        """The refused rows of some files, schema QUARANTINE."""
+        return _of_files(tables_of(self.store, self.record.refused, QUARANTINE), names)
+
+
+def known_of(store: Store, manifest: Manifest) -> Known | None:
+    """The reading of a version; None if there is none, or parts of it or of the version's documents are gone."""
+    documents = {one.name.rpartition("/")[2]: one.digest for one in manifest.under("documents")}
+    wanted = set(documents.values())
+    if len(store.blob_sizes(wanted)) < len(wanted):
+        return None
+    try:
+        record = find_reading(store, manifest.corpus.fingerprint)
+        known = None if record is None else Known(store, record, documents)
+        if known is not None:
+            known.files  # noqa: B018 - raises
+    except StoreError:
+        return None
+    return known
+
+
+def format_digest(kind: str, settings: CorpusSettings) -> str:
+    """The digest of what, besides its bytes, shapes the rows of a file of a format."""
+    known = format_of(kind)
+    said: dict[str, Any] = {
+        "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
+        "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude"}),
+        "version": _READERS_VERSION if known is None else known.version,
+        "libraries": library_versions(*(_LIBRARIES.get(kind, ()) if known is None else known.libraries)),
+        "python": python_version(),
+    }
+    return digest_of(canonical_json(said))
+
+
+def reading_record(
+    store: Store,
+    fingerprint: str,
+    settings: CorpusSettings,
+    files: Sequence[SourceFile],
+    left_out: Collection[str],
+    rows: pa.Table,
+    refused: pa.Table,
+    cursors: Mapping[str, Any],
+) -> ReadingRecord:
+    """Store what a run read, and return its record.
+
+    files: those that may be taken over; rows (schema KNOWN) and refused (schema QUARANTINE): of any file.
+    """
+    files = [file for file in files if file.token or file.source in cursors]
+    names = {file.name for file in files}
+    without = set(left_out)
+    table = pa.Table.from_pylist(
+        [
+            {
+                "source": file.source,
+                "path": file.path,
+                "name": file.name,
+                "kind": file.kind,
+                "token": file.token,
+                "left_out": file.name in without,
+            }
+            for file in files
+        ],
+        FILES,
+    )
+    rows, refused = _of_files(rows, names), _of_files(refused, names)
+    return ReadingRecord(
+        fingerprint=fingerprint,
+        formats={kind: format_digest(kind, settings) for kind in sorted({file.kind for file in files})},
+        files=put_tables(store, _buckets(table, "name"), FILES),
+        rows=put_tables(store, _buckets(rows, "file"), KNOWN),
+        refused=put_tables(store, _buckets(refused, "file"), QUARANTINE),
+        cursors={one.source: cursors[one.source] for one in files if one.kind == RECORDS and one.source in cursors},
+    )
+
+
+def _buckets(table: pa.Table, column: str) -> Iterator[pa.Table]:
+    """The rows of a table in buckets by the hash of a file's name, in an order that depends on the rows alone."""
+    bits = max(0, math.ceil(math.log2(max(1, table.num_rows / _ROWS_PER_BUCKET))))
+    names = table.column(column).unique()
+    places = [int.from_bytes(id_hash(name)[:4], "big") >> (32 - bits) if bits else 0 for name in names.to_pylist()]
+    of_row = np.array(places, np.int64)[pc.index_in(table.column(column), names).to_numpy(zero_copy_only=False)]
+    keys = [(column, "ascending"), *((name, "ascending") for name in table.column_names if name != column)]
+    for bucket in np.unique(of_row):
+        yield table.filter(pa.array(of_row == bucket)).sort_by(keys)
+
+
+def _of_files(table: pa.Table, names: Collection[str]) -> pa.Table:
+    return table.filter(pc.is_in(table.column("file"), pa.array(sorted(names), pa.string())))

@@ -1,0 +1,211 @@
+"""The files of a whole corpus: those of this machine, and those that other places list.
+
+A place of records, such as a database, is listed as one file of the kind `sources.RECORDS`. Nothing but the places that
+must be asked to tell what changed (pages of the web) is read here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from indexmill.errors import BadInput
+from indexmill.models.secrets import redacted
+from indexmill.store.canonical import digest_of
+from indexmill.text.printable import escaped
+from schemas.corpus import CorpusSettings
+from schemas.places import BucketSettings, PlaceSettings, WebSettings
+from tasks.stages.ingest.places.opening import RECORD_KINDS, open_record_place
+from tasks.stages.ingest.places.place import Entry
+from tasks.stages.ingest.sources import (
+    RECORDS,
+    TEXT_KINDS,
+    SourceFile,
+    SourceFiles,
+    find,
+    kind_of,
+    matches,
+    modified_text,
+    place_of,
+    refuse_same_id,
+)
+
+__all__ = ["is_url", "list_corpus", "place_of_url", "source_key"]
+
+_SCHEMES = {"s3", "gs", "az", "http", "https"}
+_SITEMAPS = (".xml", ".xml.gz")
+
+
+def is_url(path: str) -> bool:
+    """True for a path of `corpus.paths` that is no path of this machine."""
+    return "://" in path and path.partition("://")[0].lower() in _SCHEMES
+
+
+def place_of_url(url: str) -> PlaceSettings:
+    """The place that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
+    if url.partition("://")[0].lower() not in {"http", "https"}:
+        return BucketSettings(url=url)
+    path = urlsplit(url).path.lower()
+    if path.endswith(_SITEMAPS):
+        return WebSettings(sitemaps=(url,))
+    return WebSettings(lists=(url,)) if path.endswith(".txt") else WebSettings(urls=(url,))
+
+
+def source_key(settings: PlaceSettings) -> str:
+    """What a version remembers a place by: the digest of what says which documents it has, without passwords."""
+    moves = {"url", "paths"} if getattr(settings, "name", "") else None
+    said = settings.model_dump_json(by_alias=True, exclude=moves)
+    return f"{settings.kind}-{digest_of(redacted(said).encode())[:16]}"
+
+
+def list_corpus(
+    settings: CorpusSettings,
+    scratch: Path,
+    *,
+    known: Mapping[str, Mapping[str, str]] | None = None,
+    cursors: Mapping[str, Any] | None = None,
+    allow_none: bool = False,
+) -> SourceFiles:
+    """The files of a corpus, sorted by name.
+
+    known: the tokens of the last version, by the key of the source and the file's path in it. cursors: where its
+    reading of places of records ended, by their keys. scratch: a folder for what a place has to fetch in order to list.
+    Raises what `sources.find` raises, and PlaceError for a place that cannot be listed.
+    """
+    here = tuple(path for path in settings.paths if not is_url(path))
+    places = [*(place_of_url(path) for path in settings.paths if is_url(path)), *settings.sources]
+    _refuse_twice(places)
+    files: list[SourceFile] = []
+    empty: list[str] = []
+    warnings: list[str] = []
+    if here:
+        local = find(settings.model_copy(update={"paths": here}), allow_none=allow_none or bool(places))
+        files += local.files
+        empty += local.empty
+    for place in places:
+        key = source_key(place)
+        if place.kind in RECORD_KINDS:
+            files.append(_records(place, key, scratch, (cursors or {}).get(key)))
+            continue
+        if place.kind != "plugin":
+            scratch.mkdir(parents=True, exist_ok=True)
+        listed, told = _listed(place, key, scratch, settings, (known or {}).get(key, {}))
+        files += listed
+        warnings += told
+        if not listed:
+            empty.append(_name(place))
+    if not files and not allow_none:
+        raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
+    refuse_same_id(files)
+    names = Counter(file.name for file in files)
+    files = [replace(f, name=f"{_named(f)}{f.path}") if names[f.name] > 1 and f.place else f for f in files]
+    files.sort(key=lambda file: (file.name, file.source, file.path))
+    return SourceFiles(tuple(files), tuple(empty), tuple(warnings))
+
+
+def _refuse_twice(places: list[PlaceSettings]) -> None:
+    """Raise BadInput for a place that is named twice, or two of the same name."""
+    times = Counter(map(source_key, places))
+    for place in places:
+        if times[source_key(place)] > 1:
+            raise BadInput(f"{_name(place)} is named twice in the corpus; name it once, or give each a name of its own")
+
+
+def _listed(
+    place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings, known: Mapping[str, str]
+) -> tuple[list[SourceFile], list[str]]:
+    """The files of one place, and its warnings."""
+    opened = place_of(place, str(scratch))
+    found = []
+    seen: set[str] = set()
+    for entry in opened.list(known):
+        file = _source_file(entry, place, key, scratch, settings)
+        if file is None:
+            continue
+        if entry.name in seen:
+            raise BadInput(f"{_name(place)} lists {escaped(entry.name)!r} twice")
+        seen.add(entry.name)
+        found.append(file)
+    return found, list(opened.warnings)
+
+
+def _source_file(
+    entry: Entry, place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings
+) -> SourceFile | None:
+    """The file of an entry; None for a format that is not known, and for a file that is not chosen."""
+    kind = kind_of(entry.name)
+    if kind is None or not _chosen(entry.name, place, settings):
+        return None
+    name = unicodedata.normalize("NFC", entry.name)
+    return SourceFile(
+        path=entry.name,
+        name=escaped(name),
+        document_name=name,
+        kind=kind[0],
+        compression=kind[1],
+        size=entry.size or 0,
+        token=entry.token,
+        source=key,
+        place=place,
+        scratch=str(scratch),
+        details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else {},
+    )
+
+
+def _details(entry: Entry, name: str, settings: CorpusSettings) -> Iterator[tuple[str, Any]]:
+    """What `corpus.file_metadata` asks for, as far as the place says it."""
+    wanted = settings.file_metadata
+    if "path" in wanted:
+        yield "path", name
+    if "modified" in wanted and entry.modified is not None:
+        yield "modified", modified_text(entry.modified)
+    yield from ((one, entry.details[one]) for one in ("owner", "groups") if one in wanted and one in entry.details)
+
+
+def _chosen(name: str, place: PlaceSettings, settings: CorpusSettings) -> bool:
+    """True if include and exclude, of the corpus and of the place, take a file."""
+    for said in (settings, place):
+        include, exclude = getattr(said, "include", ()), getattr(said, "exclude", ())
+        if include and not any(matches(name, pattern) for pattern in include):
+            return False
+        if any(matches(name, pattern) for pattern in exclude):
+            return False
+    return True
+
+
+def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> SourceFile:
+    """A place of records as one file."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    token = open_record_place(place, scratch).token()
+    name = _name(place)
+    return SourceFile(
+        path=name,
+        name=name,
+        document_name="",
+        kind=RECORDS,
+        compression=None,
+        size=0,
+        token=token,
+        source=key,
+        place=place,
+        scratch=str(scratch),
+        cursor=cursor,
+    )
+
+
+def _name(place: PlaceSettings) -> str:
+    """What people know a place by, without passwords."""
+    values = (getattr(place, one, None) for one in ("name", "url", "repository", "sitemaps", "lists", "urls", "paths"))
+    said = next((value for value in values if value), getattr(place, "named", place.kind))
+    return redacted(said if isinstance(said, str) else ", ".join(said[:3]))
+
+
+def _named(file: SourceFile) -> str:
+    """The place of a file, before its path."""
+    assert file.place is not None  # noqa: S101 - the caller has looked
+    return f"{_name(file.place).rstrip('/')}/"

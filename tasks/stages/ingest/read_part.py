@@ -1,0 +1,105 @@
+"""Stage `read`: the documents of some files of a format such as PDF, whose reading takes long, stored as a part.
+
+The key hashes what the place says of the files (`SourceFile.token`), the formats' versions and the settings: so a build
+that was interrupted opens no file again that it has read. The parts serve the build alone. What a version is made of
+are documents, wherever they came from; the next night takes over what has not changed (`tasks.stages.ingest.known`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from indexmill.store.canonical import canonical_json, digest_of
+from schemas.corpus import CorpusSettings
+from schemas.tables import DOCUMENTS, QUARANTINE
+from storage.stores import open_store
+from storage.tables import read_table
+from tasks.core.part_runner import PartSpec
+from tasks.core.shards import assign, id_hashes
+from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest.formats.registry import format_of
+from tasks.stages.ingest.known import format_digest
+from tasks.stages.ingest.sources import SourceFile
+
+__all__ = ["STAGE", "files_of", "is_read_as_part", "specs", "unpack"]
+
+_FILE_COST = 1 << 18
+"""What a file weighs beside its bytes."""
+_PART_WEIGHT = 8 << 20
+"""The most that the files of a part weigh, unless one alone weighs more."""
+
+_READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings(Settings):
+    """What shapes the rows of the files, by format; and the files, and how to read them."""
+
+    formats: Mapping[str, str]
+    files: tuple[SourceFile, ...] = worker_arg()
+    corpus: CorpusSettings = worker_arg()
+
+
+def is_read_as_part(file: SourceFile) -> bool:
+    """True for a file whose reading takes long and that shows when it changes."""
+    return bool(file.token) and format_of(file.kind) is not None
+
+
+def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
+    """The parts in which some files are read: by the hashes of their names: a new file leaves most as they are."""
+    by_name = {file.name: file for file in files}
+    names = sorted(by_name)
+    weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)
+    found = []
+    for label, rows in assign(id_hashes(names), weights, _PART_WEIGHT, "r").items():
+        mine = tuple(by_name[names[row]] for row in sorted(rows.tolist()))
+        listed = [
+            [file.source, file.path, file.name, file.document_name, file.token, dict(file.details)] for file in mine
+        ]
+        formats = {kind: format_digest(kind, settings) for kind in sorted({file.kind for file in mine})}
+        inputs = {"files": digest_of(canonical_json(listed))}
+        found.append(PartSpec(label, inputs, ReadSettings(formats=formats, files=mine, corpus=settings)))
+    return found
+
+
+def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
+    """The files that a part reads."""
+    assert isinstance(spec.settings, ReadSettings)  # noqa: S101 - `specs` made it
+    return spec.settings.files
+
+
+def unpack(store_url: str, outputs: Mapping[str, str], files: Sequence[SourceFile], folder: Path) -> spill.ScanResult:
+    """Put the rows of a part into the spill folder, as if its files had been scanned now."""
+    store = open_store(store_url)
+    read = read_table(store, outputs["read"], _READ)
+    refused = read_table(store, outputs["refused"], QUARANTINE)
+    return spill.respill(files, read, refused, folder)
+
+
+def _compute(part: Part[ReadSettings]) -> Outputs:
+    settings = part.settings
+    with tempfile.TemporaryDirectory(prefix="indexmill-read-") as folder:
+        result = supervisor.scan(settings.files, settings.corpus, folder)
+        read, refused = spill.spilled_rows(result, folder)
+    return Outputs(
+        tables={"read": read.select(_READ.names), "refused": refused},
+        counts={"files": len(settings.files), "refused_files": refused.num_rows},
+    )
+
+
+STAGE = Stage(
+    "read",
+    version=1,
+    compute=_compute,
+    settings=ReadSettings,
+    outputs=(Output("read", _READ), Output("refused", QUARANTINE)),
+    priority=60,
+    local=True,
+)
