@@ -9,7 +9,7 @@ before, and a rollback returns to the reading of its version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from storage.protocol import Store
 from storage.records import find_record
 from storage.tables import put_table, read_table
 
-__all__ = ["ReadingRecord", "find_reading", "put_reading", "put_tables", "readings", "tables_of"]
+__all__ = ["ReadingRecord", "find_reading", "put_reading", "put_tables", "tables_of"]
 
 _NAME = "reading"
 _LOOKED_AT = 256
@@ -61,13 +61,6 @@ def find_reading(store: Store, fingerprint: str) -> ReadingRecord | None:
             if needed <= store.blob_sizes(needed).keys():
                 return record
     return None
-
-
-def readings(store: Store) -> Iterator[tuple[str, ReadingRecord | None]]:
-    """The name of every reading of the store, and the reading; None for a damaged one."""
-    for name in store.list(run_prefix()):
-        if name.endswith(f"/{_NAME}.json"):
-            yield name, find_record(store, name, ReadingRecord)
 
 
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:

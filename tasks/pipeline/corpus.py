@@ -270,7 +270,7 @@ class Corpus:
             runner.store,
             plan.fingerprint,
             self._settings,
-            [file for file in sources.files if file.name not in unsure],
+            [file for file in sources.files if file.name not in unsure and file.document_name not in self.forgotten],
             plan.front_matter_left_out,
             spill.known_rows(self._folder),
             self.forgotten.without(spill.refused_of(plan, self._folder)),
