@@ -45,8 +45,13 @@ def refresh(
     note: str = "",
 ) -> State[Any]:
     """Bring the index of a configuration file up to date with its corpus, as `indexmill build` does."""
-    options: BuildOptions = {"allow_shrink": allow_shrink, "allow_rights_change": allow_rights_change, "full": full}
-    return _run(configuration, dask, note=note, **options)
+    options: BuildOptions = {
+        "allow_shrink": allow_shrink,
+        "allow_rights_change": allow_rights_change,
+        "full": full,
+        "note": note,
+    }
+    return _run(configuration, dask, **options)
 
 
 @flow(name="indexmill-backfill", persist_result=False)

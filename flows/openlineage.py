@@ -28,6 +28,7 @@ from indexmill.extras import install
 from indexmill.models.secrets import redacted
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration
+from schemas.places import name_of_place
 from storage.clock import Clock
 from tasks.core.report import Report
 
@@ -192,13 +193,16 @@ class RunLineage:
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
         corpus = self._configuration.corpus
-        sources = [] if corpus is None else list(corpus.paths)
+        sources = [] if corpus is None else [*corpus.paths, *map(name_of_place, corpus.sources)]
         facets: dict[str, Any] = {}
         scan = None if report is None else report.stages.get("ingest")
         if len(sources) == 1 and scan is not None and "documents" in scan.counts:
             rows = scan.counts["documents"] + scan.counts["quarantined"]
             facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
-        return [InputDataset(*dataset_of(Path(source)), inputFacets=facets) for source in sources]
+        return [
+            InputDataset(*dataset_of(source if "://" in source else Path(source)), inputFacets=facets)
+            for source in sources
+        ]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from indexmill.models.secrets import redacted
+
 __all__ = [
+    "PATHS_OF_PLACES",
     "BucketSettings",
     "FeedSettings",
     "GitSettings",
@@ -19,7 +22,19 @@ __all__ = [
     "SqlSettings",
     "TableSettings",
     "WebSettings",
+    "is_url",
+    "name_of_place",
 ]
+
+PATHS_OF_PLACES = ("lists", "paths", "repository", "url")
+"""The settings of places that may be paths of this machine."""
+
+_URL_SCHEMES = frozenset({"s3", "gs", "az", "http", "https"})
+
+
+def is_url(path: str) -> bool:
+    """True for a path of `corpus.paths` that is no path of this machine."""
+    return "://" in path and path.partition("://")[0].lower() in _URL_SCHEMES
 
 
 def _as_tuple(value: object) -> object:
@@ -111,3 +126,10 @@ PlaceSettings = Annotated[
     BucketSettings | WebSettings | GitSettings | SqlSettings | TableSettings | FeedSettings | PluginSettings,
     Field(discriminator="kind"),
 ]
+
+
+def name_of_place(place: PlaceSettings) -> str:
+    """What people know a place by; a password in a URL is left out."""
+    values = (getattr(place, one, None) for one in ("name", "url", "repository", "sitemaps", "lists", "urls", "paths"))
+    said = next((value for value in values if value), getattr(place, "named", place.kind))
+    return redacted(said if isinstance(said, str) else ", ".join(said[:3]))

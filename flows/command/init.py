@@ -12,6 +12,7 @@ from indexmill.command.options import CONFIGURATION_FILE, Options, common
 from indexmill.errors import BadInput, DiskFull, StoreNotWritable
 from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
+from schemas.places import is_url
 from tasks.stages.ingest.sources import find
 
 __all__ = ["command"]
@@ -63,7 +64,8 @@ def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
     if not corpus:
         return ()
     try:
-        return find(CorpusSettings(paths=corpus), allow_none=True).empty
+        here = tuple(path for path in corpus if not is_url(path))
+        return find(CorpusSettings(paths=here), allow_none=True).empty if here else ()
     except BadInput as error:
         raise BadInput(f"{error}; nothing was written") from error
 
@@ -74,7 +76,7 @@ def _from_file(path: str, folder: Path) -> str:
     An absolute path, or one that begins with ``~``, stays as it is. A relative path becomes relative to ``folder`` if
     it is below that, and absolute otherwise.
     """
-    if path.startswith("~") or os.path.isabs(path):  # noqa: PTH117 - a glob may be given, too
+    if path.startswith("~") or is_url(path) or os.path.isabs(path):  # noqa: PTH117 - a glob may be given, too
         return path
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
     above = Path(os.path.abspath(folder))  # noqa: PTH100

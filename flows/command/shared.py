@@ -174,7 +174,7 @@ def configuration_of(options: Options, overrides: Mapping[str, Any] | None = Non
 
     overrides = dict(overrides or {})
     if options.corpus:
-        overrides["corpus"] = {"paths": list(options.corpus)}
+        overrides["corpus"] = {"paths": list(options.corpus), "sources": []}
     if options.store:
         overrides["store"] = options.store
     return load_configuration(options.configuration_path(), overrides)
@@ -197,11 +197,14 @@ def version_number(store: Store, word: str) -> int:
 
 def begin(command: str, configuration: Configuration) -> Lines:
     """The progress of a command, which has said what it works on: call it before anything that takes a second."""
+    from schemas.places import name_of_place
+
     progress = make_progress()
-    paths = () if configuration.corpus is None else configuration.corpus.paths
+    corpus = configuration.corpus
+    paths = () if corpus is None else (*corpus.paths, *map(name_of_place, corpus.sources))
     more = f" and {len(paths) - _PATHS:,} more" if len(paths) > _PATHS else ""
-    corpus = f", corpus {', '.join(map(str, paths[:_PATHS]))}{more}" if paths else ""
-    progress.note(redacted(f"indexmill {command}: store {configuration.store}{corpus}"))
+    named = f", corpus {', '.join(map(str, paths[:_PATHS]))}{more}" if paths else ""
+    progress.note(redacted(f"indexmill {command}: store {configuration.store}{named}"))
     progress.doing("loading the pipeline")
     return progress
 

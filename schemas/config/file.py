@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,12 @@ from indexmill.models.secrets import redacted
 from schemas.config.base import looks_like_a_path
 from schemas.config.configuration import Configuration
 from schemas.config.run import TlsSettings
+from schemas.places import PATHS_OF_PLACES
 
 __all__ = ["load_configuration"]
+
+_DATABASE = re.compile(r"((?:sqlite|duckdb):///)([^/:?$][^?]*)$")
+_SCP = re.compile(r"[\w.-]+@[\w.-]+:")
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
@@ -55,11 +60,11 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             content["store"] = store_location(store, folder)
     corpus = content.get("corpus")
     if isinstance(corpus, dict):
-        paths = corpus.get("paths")
-        if isinstance(paths, str):
-            corpus["paths"] = anchored(paths, folder)
-        elif isinstance(paths, list):
-            corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
+        _anchor(corpus, "paths", folder)
+        sources = corpus.get("sources")
+        for source in sources if isinstance(sources, list) else []:
+            for name in PATHS_OF_PLACES if isinstance(source, dict) else ():
+                _anchor(source, name, folder)
     for *sections, setting in (
         ("gates", "questions"),
         ("llm", "api_key_file"),
@@ -81,6 +86,22 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             continue
         if looks_like_a_path(value) and Path(anchored(value, folder)).exists():
             settings[setting] = anchored(value, folder)
+
+
+def _anchor(section: dict[str, Any], name: str, folder: Path) -> None:
+    """Resolve a setting that is a path or a list of paths; URLs stay as they are, and what is neither."""
+    value = section.get(name)
+    if isinstance(value, str):
+        section[name] = _placed(value, folder)
+    elif isinstance(value, list):
+        section[name] = [_placed(one, folder) if isinstance(one, str) else one for one in value]
+
+
+def _placed(path: str, folder: Path) -> str:
+    """A path, or that of a database file, from a folder on; URLs, and git's `USER@HOST:PATH`, stay as they are."""
+    if file := _DATABASE.match(path):
+        return f"{file[1]}{anchored(file[2], folder)}"
+    return path if "://" in path or _SCP.match(path) else anchored(path, folder)
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -256,11 +256,9 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
         ),
         (
             {"corpus": {"fields": {"metadata": 3}}},
-            [
-                "corpus.paths: has to be given: a list of texts of at least 1 item",
-                "corpus.fields.metadata: expected a text, or a list of texts, found 3",
-            ],
+            ["corpus.fields.metadata: expected a text, or a list of texts, found 3"],
         ),
+        ({"corpus": {"include": "*.md"}}, ["corpus: give paths or sources: where the documents are"]),
         ({"corpus": {"paths": ["a"], "include": [1]}}, ["corpus.include[0]: expected a text, found 1"]),
         (
             {"split": {"language": "English", "tokens": "many"}},

@@ -19,7 +19,7 @@ from indexmill.models.secrets import redacted
 from indexmill.store.canonical import digest_of
 from indexmill.text.printable import escaped
 from schemas.corpus import CorpusSettings
-from schemas.places import BucketSettings, PlaceSettings, WebSettings
+from schemas.places import BucketSettings, PlaceSettings, WebSettings, is_url, name_of_place
 from tasks.stages.ingest.places.opening import RECORD_KINDS, open_record_place
 from tasks.stages.ingest.places.place import Entry
 from tasks.stages.ingest.sources import (
@@ -35,15 +35,9 @@ from tasks.stages.ingest.sources import (
     refuse_same_id,
 )
 
-__all__ = ["is_url", "list_corpus", "place_of_url", "source_key"]
+__all__ = ["list_corpus", "place_of_url", "source_key"]
 
-_SCHEMES = {"s3", "gs", "az", "http", "https"}
 _SITEMAPS = (".xml", ".xml.gz")
-
-
-def is_url(path: str) -> bool:
-    """True for a path of `corpus.paths` that is no path of this machine."""
-    return "://" in path and path.partition("://")[0].lower() in _SCHEMES
 
 
 def place_of_url(url: str) -> PlaceSettings:
@@ -98,7 +92,7 @@ def list_corpus(
         files += listed
         warnings += told
         if not listed:
-            empty.append(_name(place))
+            empty.append(name_of_place(place))
     if not files and not allow_none:
         raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
     refuse_same_id(files)
@@ -113,7 +107,9 @@ def _refuse_twice(places: list[PlaceSettings]) -> None:
     times = Counter(map(source_key, places))
     for place in places:
         if times[source_key(place)] > 1:
-            raise BadInput(f"{_name(place)} is named twice in the corpus; name it once, or give each a name of its own")
+            raise BadInput(
+                f"{name_of_place(place)} is named twice in the corpus; name it once, or give each a name of its own"
+            )
 
 
 def _listed(
@@ -128,7 +124,7 @@ def _listed(
         if file is None:
             continue
         if entry.name in seen:
-            raise BadInput(f"{_name(place)} lists {escaped(entry.name)!r} twice")
+            raise BadInput(f"{name_of_place(place)} lists {escaped(entry.name)!r} twice")
         seen.add(entry.name)
         found.append(file)
     return found, list(opened.warnings)
@@ -182,7 +178,7 @@ def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> Sour
     """A place of records as one file."""
     scratch.mkdir(parents=True, exist_ok=True)
     token = open_record_place(place, scratch).token()
-    name = _name(place)
+    name = name_of_place(place)
     return SourceFile(
         path=name,
         name=name,
@@ -198,14 +194,7 @@ def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> Sour
     )
 
 
-def _name(place: PlaceSettings) -> str:
-    """What people know a place by, without passwords."""
-    values = (getattr(place, one, None) for one in ("name", "url", "repository", "sitemaps", "lists", "urls", "paths"))
-    said = next((value for value in values if value), getattr(place, "named", place.kind))
-    return redacted(said if isinstance(said, str) else ", ".join(said[:3]))
-
-
 def _named(file: SourceFile) -> str:
     """The place of a file, before its path."""
     assert file.place is not None  # noqa: S101 - the caller has looked
-    return f"{_name(file.place).rstrip('/')}/"
+    return f"{name_of_place(file.place).rstrip('/')}/"
