@@ -30,8 +30,8 @@ class Node:
 
     id: the kind and the id in the snapshot's tables, as ``entity:0f…``. section, place, document_ids, url: of a
     passage; its place is its page, as ``p. 3``. rank, score, why: of a hit. links: how many passages name the entity,
-    or entities the passage names, or are below
-    the community, in the whole index, as far as the reader may know; the part may show fewer.
+    or entities the passage names, or are below the community, in the whole index, as far as the reader may know; the
+    part may show fewer.
     """
 
     id: str

@@ -110,7 +110,10 @@ def _decoded(table: pa.Table, wanted: pa.Schema, lacking: bool, artifact: Artifa
             raise CorruptBlob(f"{where} has nulls in the column {field.name!r}")
     decoded = table.cast(wanted)
     decoded.validate(full=True)  # texts that are not UTF-8
-    return decoded.append_column(LOCATIONS, pa.nulls(len(table), locations_type())) if lacking else decoded
+    if not lacking:
+        return decoded
+    nulls = pa.nulls(table.num_rows, locations_type())
+    return pa.table([*decoded.columns, nulls], schema=wanted.append(pa.field(LOCATIONS, nulls.type)))
 
 
 def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema, where: str) -> None:

@@ -70,7 +70,7 @@ def _check_locations(part: Part[Any]) -> None:
     table = part.table("documents", "text", LOCATIONS)
     lengths = pc.utf8_length(table["text"]).combine_chunks()
     column = table[LOCATIONS].combine_chunks()
-    places = pa.array(column.flatten())
+    places = column.flatten()
     owners = pc.list_parent_indices(column).to_numpy()
     starts, pages = (places.field(name).to_numpy() for name in ("start", "page"))
     same = owners[1:] == owners[:-1]
