@@ -85,7 +85,7 @@ DOCUMENTS = published(
     text=pa.string(),
     source=(pa.string(), "what the record itself says, or a text file's path below the corpus; never the record file"),
     metadata=(pa.string(), "canonical JSON object: types are kept"),
-    content_hash=(pa.string(), "SHA-256 of title, text, source, metadata and locations, 64 hex digits"),
+    content_hash=(pa.string(), "SHA-256 of title, text, source, metadata and, if any, locations; 64 hex digits"),
     locations=(
         locations_type(),
         "where the text from `start` on stands: `page` from 1, `box` its left, top, right, bottom in points",
