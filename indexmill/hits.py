@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["Hit", "NodeLabel", "url_of"]
+__all__ = ["UNITS", "Box", "Hit", "NodeLabel", "url_of"]
+
+UNITS = {"docx": "page", "epub": "chapter", "notebook": "cell", "pdf": "page", "pptx": "slide", "xlsx": "sheet"}
+"""What the pages of a document are called, by the format in its metadata; pages for any other."""
 
 
 class NodeLabel(NamedTuple):
@@ -15,6 +18,16 @@ class NodeLabel(NamedTuple):
     id: str
     title: str
     text: str
+
+
+class Box(NamedTuple):
+    """A rectangle on a page: its sides in points from the page's upper left corner. page: from 1."""
+
+    page: int
+    left: float
+    top: float
+    right: float
+    bottom: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,9 @@ class Hit:
     metadata: of its document; ``url`` is found in it, or is the source.
     section: the headings above its start, the outermost first, without one that is the title; empty in plain text, and
     in a snapshot that was built before passages had sections.
+    pages: where it begins and ends in a file that has pages, ``(first, last)`` from 1; None where that is not known. A
+    page is what ``unit`` says: a slide of a presentation, a cell of a notebook.
+    boxes: of the blocks that it is taken from, even if it begins or ends inside of one; empty where they are not known.
     """
 
     kind: str
@@ -50,6 +66,28 @@ class Hit:
     span: tuple[int, int] | None = None
     metadata: dict[str, Any] = field(default_factory=dict, hash=False)
     section: tuple[str, ...] = ()
+    pages: tuple[int, int] | None = None
+    boxes: tuple[Box, ...] = ()
+
+    @property
+    def page(self) -> int | None:
+        """The page on which it begins."""
+        return None if self.pages is None else self.pages[0]
+
+    @property
+    def unit(self) -> str | None:
+        """What its pages are: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None where it has none."""
+        kind = self.metadata.get("format")
+        return None if self.pages is None else UNITS.get(kind if isinstance(kind, str) else "", "page")
+
+    @property
+    def place(self) -> str:
+        """Its pages as a citation names them: ``p. 3``, ``pp. 3–4``, ``slide 4``; empty where it has none."""
+        if self.pages is None:
+            return ""
+        first, last = self.pages
+        one, several = ("p.", "pp.") if self.unit == "page" else (f"{self.unit}", f"{self.unit}s")
+        return f"{one} {first}" if first == last else f"{several} {first}–{last}"
 
     @property
     def url(self) -> str | None:
@@ -57,7 +95,7 @@ class Hit:
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as a JSON object; ``explanation`` only if there is one."""
+        """The hit as a JSON object; ``explanation`` only if there is one, pages and boxes only if they are known."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,
@@ -73,6 +111,9 @@ class Hit:
             "span": None if self.span is None else list(self.span),
             "metadata": self.metadata,
         }
+        if self.pages is not None:
+            fields |= {"page": self.page, "pages": list(self.pages), "unit": self.unit}
+            fields["boxes"] = [box._asdict() for box in self.boxes]
         if self.explanation is not None:
             fields["explanation"] = self.explanation
         return fields

@@ -476,7 +476,8 @@ class Snapshot:
         if not shards:
             known = sorted({one.name.split("/")[0] for one in self.manifest.artifacts if one.kind == "table"})
             raise NotFound(f"{self.path}: the snapshot has no table {name!r}; it has {', '.join(known) or 'none'}")
-        return pa.concat_tables([read_table(self.file(shard.name), shard, columns) for shard in shards])
+        tables = [read_table(self.file(shard.name), shard, columns) for shard in shards]
+        return pa.concat_tables(tables, promote_options="default")  # a shard may lack the column of locations
 
     def arrays(self, name: str) -> Mapping[str, npt.NDArray[Any]]:
         """The arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""

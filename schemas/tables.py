@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from indexmill.store.tables import LOCATIONS, locations_type
+
 __all__ = [
     "CONSOLIDATED",
     "DESCRIBED",
@@ -39,6 +41,7 @@ __all__ = [
     "conform",
     "private",
     "published",
+    "stored",
 ]
 
 TITLE_SENTENCE = -1
@@ -76,13 +79,17 @@ def private(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Sche
 DOCUMENTS = published(
     "documents/<shard>",
     "the documents",
-    nullable=("source",),
+    nullable=("source", LOCATIONS),
     document_id=pa.string(),
     title=(pa.string(), "may be empty"),
     text=pa.string(),
     source=(pa.string(), "what the record itself says, or a text file's path below the corpus; never the record file"),
     metadata=(pa.string(), "canonical JSON object: types are kept"),
-    content_hash=(pa.string(), "SHA-256 of title, text, source and metadata, 64 hex digits"),
+    content_hash=(pa.string(), "SHA-256 of title, text, source, metadata and, if any, locations; 64 hex digits"),
+    locations=(
+        locations_type(),
+        "where the text from `start` on stands: `page` from 1, `box` its left, top, right, bottom in points",
+    ),
 )
 
 PASSAGES = published(
@@ -272,10 +279,12 @@ QUARANTINE = private(
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly this schema: columns in order, types cast safely.
+    """The table with exactly this schema: columns in order, types cast safely, locations that it lacks null.
 
     Raises ValueError if a column is missing, cannot be cast without loss, or has forbidden nulls.
     """
+    if LOCATIONS in schema.names and LOCATIONS not in table.column_names:
+        table = table.append_column(LOCATIONS, pa.nulls(len(table), locations_type()))
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise ValueError(f"table lacks the columns {missing}; it has {table.column_names}")
@@ -287,3 +296,10 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if not field.nullable and conformed.column(field.name).null_count:
             raise ValueError(f"column {field.name!r} has nulls, which its schema forbids")
     return conformed
+
+
+def stored(table: pa.Table) -> pa.Table:
+    """The table as it is stored: without the locations if all are null, so that other corpora pay nothing for them."""
+    if LOCATIONS in table.column_names and table.column(LOCATIONS).null_count == len(table):
+        return table.drop_columns(LOCATIONS)
+    return table

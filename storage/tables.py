@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from indexmill.errors import StoreError
 from indexmill.store.tables import ROWS_PER_GROUP
-from schemas.tables import conform
+from schemas.tables import conform, stored
 from storage.protocol import Store
 
 __all__ = ["put_table", "read_table", "table_bytes", "writer"]
@@ -23,11 +23,12 @@ _FEW = 10_000
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
     """A table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` if a schema is given.
 
-    Equal rows give equal bytes, however the table is cut into chunks. Raises ValueError if it does not conform.
+    Locations that are all null are left out. Equal rows give equal bytes, however the table is cut into chunks. Raises
+    ValueError if it does not conform.
     """
     if schema is not None:
         table = conform(table, schema)
-    plain = table.replace_schema_metadata(None).combine_chunks()
+    plain = stored(table).replace_schema_metadata(None).combine_chunks()
     sink = pa.BufferOutputStream()
     with writer(sink, plain.schema) as parquet:
         parquet.write_table(plain, row_group_size=ROWS_PER_GROUP)

@@ -28,7 +28,7 @@ class IndexmillRetriever(BaseRetriever):
     index: what ``indexmill.open`` or ``indexmill.follow`` returns; the caller closes it. options: those of
     ``Snapshot.retrieve``. A node has the hit's id, its place in the document, the document as its source if it is from
     one alone, and metadata as ``indexmill.adapters.retrieval.Evidence`` describes them; a language model is shown the
-    title, section, source, url, and the document's own. Raises BadInput as ``Retrieval`` does.
+    title, section, page, source, url, and the document's own. Raises BadInput as ``Retrieval`` does.
     """
 
     def __init__(

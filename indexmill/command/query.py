@@ -122,8 +122,9 @@ def _refused(method: str, names: Sequence[str]) -> str:
 
 
 def titled(hit: Hit) -> str:
-    """What stands in the heading of a hit: its title and section, and its kind where it is no passage."""
+    """What stands in the heading of a hit: its title, section and page, and its kind where it is no passage."""
     section = f" § {' > '.join(hit.section)}" if hit.section else ""
+    section += f", {hit.place}" if hit.pages else ""
     if hit.kind == "passage":
         return (hit.title or "(no title)") + section
     return f"{hit.title}{section} ({hit.kind})" if hit.title else f"({hit.kind}){section}"

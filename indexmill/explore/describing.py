@@ -172,6 +172,7 @@ class _Description:
                 label=label_of(hit.title or hit.text),
                 text=_cut(hit.text, _TEXT),
                 section=tuple(label_of(one) for one in hit.section[:_SHOWN]),
+                place=hit.place,
                 document_ids=hit.document_ids,
                 url=hit.url,
                 role=self._chosen.roles.get(key, ""),

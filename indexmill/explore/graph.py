@@ -28,9 +28,10 @@ class Start:
 class Node:
     """An entity, a passage, a community, or another thing that was found.
 
-    id: the kind and the id in the snapshot's tables, as ``entity:0f…``. section, document_ids, url: of a passage.
-    rank, score, why: of a hit. links: how many passages name the entity, or entities the passage names, or are below
-    the community, in the whole index, as far as the reader may know; the part may show fewer.
+    id: the kind and the id in the snapshot's tables, as ``entity:0f…``. section, place, document_ids, url: of a
+    passage; its place is its page, as ``p. 3``. rank, score, why: of a hit. links: how many passages name the entity,
+    or entities the passage names, or are below the community, in the whole index, as far as the reader may know; the
+    part may show fewer.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Node:
     label: str
     text: str = ""
     section: tuple[str, ...] = ()
+    place: str = ""
     document_ids: tuple[str, ...] = ()
     url: str | None = None
     role: Role = ""
@@ -105,6 +107,7 @@ class Part:
                     "label": node.label,
                     "text": node.text,
                     "section": list(node.section),
+                    "place": node.place,
                     "document_ids": list(node.document_ids),
                     "url": node.url,
                     "role": node.role,

@@ -19,8 +19,10 @@ from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.tables import DocumentIds, TableOf, vector_table
 from indexmill.hits import url_of
 from indexmill.retrieve.family import load
+from indexmill.retrieve.locations import place_of
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.registry import families_of
+from indexmill.store.tables import LOCATIONS
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "ordinal": ("passages", "ordinal", pa.int32()),
     "title": ("documents", "title", pa.string()),
     "section": ("passages", "section", pa.string()),
+    "page": ("documents", "page", pa.int32()),
     "text": ("passages", "text", pa.string()),
     "source": ("documents", "source", pa.string()),
     "url": ("documents", "url", pa.string()),
@@ -43,9 +46,9 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "tokens": ("passages", "tokens", pa.int32()),
     "metadata": ("documents", "metadata", pa.string()),
 }
-"""The columns of passages: the table and column that each is from, and its type; ``url`` is derived.
+"""The columns of passages: the table and column that each is from, and its type; ``url`` and ``page`` are derived.
 
-Snapshots from before passages had sections have no ``section``.
+Snapshots from before passages had sections have no ``section``, those without documents with pages no ``page``.
 """
 
 _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
@@ -86,23 +89,30 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
 
 def _columns(artifacts: Artifacts) -> Mapping[str, tuple[str, str, pa.DataType]]:
     """The columns of passages that a snapshot can have."""
-    has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
-    return {name: column for name, column in _PASSAGES.items() if has_sections or name != "section"}
+    absent = set()
+    if not all(one.has_column("section") for one in artifacts.shards("passages")):
+        absent.add("section")
+    if not any(one.has_column(LOCATIONS) for one in artifacts.shards("documents")):
+        absent.add("page")
+    return {name: column for name, column in _PASSAGES.items() if name not in absent}
 
 
 def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
     shown = _columns(artifacts)
     columns = {
-        table: sorted({column for of, column, _ in shown.values() if of == table} - {"url"})
+        table: sorted({column for of, column, _ in shown.values() if of == table} - {"page", "url"})
         for table in ("passages", "documents")
     }
-    columns["documents"].append("document_id")
+    columns["documents"] += ["document_id", *([LOCATIONS] if "page" in shown else [])]
     shards = paired(artifacts, "passages", columns["passages"], "documents", columns["documents"])
     for (_, passages, documents), vectors in zip(shards, artifacts.vectors("vectors", "passages"), strict=True):
         rows = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
         if rows.null_count:
             raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
-        of_passages = documents.append_column("url", _urls(artifacts, documents)).take(rows)
+        texts = documents.drop_columns([LOCATIONS]) if "page" in shown else documents
+        of_passages = texts.append_column("url", _urls(artifacts, documents)).take(rows)
+        if "page" in shown:
+            of_passages = of_passages.append_column("page", _pages(artifacts, documents, rows, passages))
         held = {"passages": passages, "documents": of_passages}
         yield {name: held[table][column] for name, (table, column, _) in shown.items()} | {"vector": vectors}
 
@@ -113,6 +123,17 @@ def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
     for metadata, source in zip(documents["metadata"].to_pylist(), documents["source"].to_pylist(), strict=True):
         found.append(url_of(metadata_of(metadata, artifacts.path), source))
     return pa.array(found, pa.string())
+
+
+def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, passages: pa.Table) -> pa.Array:
+    """The pages on which some passages begin, null where they are not known. rows: of their documents.
+
+    Raises CorruptBlob for damaged locations.
+    """
+    column, where = documents[LOCATIONS].combine_chunks(), artifacts.path
+    spans = zip(passages["start"].to_pylist(), passages["end"].to_pylist(), strict=True)
+    places = (place_of(column, row, span, where) for row, span in zip(rows.to_pylist(), spans, strict=True))
+    return pa.array([None if place is None else place.pages[0] for place in places], pa.int32())
 
 
 def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.retrieve.locations import Locations
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rows import Rows
 
@@ -41,6 +42,7 @@ class Passages:
         self._has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
         self._places = Rows(artifacts, "passages", ["start", "end", *(["section"] if self._has_sections else [])])
         self._origins = Rows(artifacts, "documents", ["source", "metadata"])
+        self._locations = Locations(artifacts)
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
             raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
         self._titles: dict[int, npt.NDArray[np.int64]] = {}
@@ -58,7 +60,8 @@ class Passages:
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         documents = self._rows_of_documents(rows)
-        spans = zip(self._places.take(rows, "start"), self._places.take(rows, "end"), strict=True)
+        spans = list(zip(self._places.take(rows, "start"), self._places.take(rows, "end"), strict=True))
+        places = self._locations.places(documents, spans) if self._locations else [None] * len(rows)
         sections = self._places.take(rows, "section") if self._has_sections else [""] * len(rows)
         origins = (self._origins.take(documents, name) for name in ("source", "metadata"))
         return [
@@ -76,13 +79,16 @@ class Passages:
                 span=span,
                 metadata=metadata_of(metadata, self._path),
                 section=tuple(section.split("\n")) if section else (),
+                pages=None if place is None else place.pages,
+                boxes=() if place is None else place.boxes,
             )
-            for identity, document, text, tokens, title, score, reason, span, section, source, metadata in zip(
+            for identity, document, text, tokens, title, score, reason, span, place, section, source, metadata in zip(
                 *columns,
                 self._documents.take(documents, "title"),
                 scores.tolist(),
                 reasons,
                 spans,
+                places,
                 sections,
                 *origins,
                 strict=True,

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from indexmill.errors import BadInput, StoreError
-from indexmill.hits import Hit
+from indexmill.hits import Box, Hit
 from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
 
 __all__ = ["Opened", "ReaderPool", "serve"]
@@ -87,7 +87,15 @@ class _Part(NamedTuple):
 _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
 """The fields of a hit before its version."""
 
-_Rest = tuple[dict[str, Any] | None, str | None, tuple[int, int] | None, dict[str, Any], tuple[str, ...]]
+_Rest = tuple[
+    dict[str, Any] | None,
+    str | None,
+    tuple[int, int] | None,
+    dict[str, Any],
+    tuple[str, ...],
+    tuple[int, int] | None,
+    tuple[Box, ...],
+]
 """Those after it."""
 
 
@@ -346,7 +354,7 @@ def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tu
         [
             (
                 (one.kind, one.id, one.score, one.text, one.title, one.document_ids, one.tokens),
-                (one.explanation, one.source, one.span, one.metadata, one.section),
+                (one.explanation, one.source, one.span, one.metadata, one.section, one.pages, one.boxes),
             )
             for one in hits
         ]

@@ -11,6 +11,7 @@ __all__ = [
     "AnswerResponse",
     "ErrorResponse",
     "ExploreRequest",
+    "FoundBox",
     "FoundDocument",
     "FoundHit",
     "Health",
@@ -75,6 +76,16 @@ class ExploreRequest(BaseModel):
     nodes: Annotated[int, Field(ge=1, le=2_000, description="The most nodes.")] = 300
 
 
+class FoundBox(BaseModel):
+    """A rectangle on a page, in points from the page's upper left corner."""
+
+    page: int
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
 class FoundHit(BaseModel):
     """One piece of evidence."""
 
@@ -94,6 +105,18 @@ class FoundHit(BaseModel):
     span: Annotated[
         tuple[int, int] | None, Field(description="The passage's place in the document's text, in code points.")
     ] = None
+    page: Annotated[
+        int | None, Field(description="Where the passage begins in a file with pages, from 1; absent otherwise.")
+    ] = None
+    pages: Annotated[tuple[int, int] | None, Field(description="The page where it begins, and the last it is on.")] = (
+        None
+    )
+    unit: Annotated[str | None, Field(description="What a page is: `page`, `slide`, `cell`, `sheet` or `chapter`.")] = (
+        None
+    )
+    boxes: Annotated[
+        list[FoundBox], Field(description="The blocks that the passage is taken from, where they are known.")
+    ] = []
     metadata: dict[str, Any] = {}
     explanation: dict[str, Any] | None = None
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["COLUMN_TYPES", "NULLABLE", "ROWS_PER_GROUP", "read_table", "row_groups"]
+__all__ = ["COLUMN_TYPES", "LOCATIONS", "NULLABLE", "ROWS_PER_GROUP", "locations_type", "read_table", "row_groups"]
+
+LOCATIONS = "locations"
+"""The column of documents that a table lacks where none of them has locations."""
 
 ROWS_PER_GROUP = 65_536
 """The most rows of a row group: see ``docs/format.md``."""
@@ -31,10 +34,11 @@ COLUMN_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("rating", "cosine", "likeness", "weight"), "float"),
     "stand_in": "bool",
     "findings": "list",
+    LOCATIONS: "locations",
 }
 """The types of the columns of a snapshot's tables, by name; all others hold texts."""
 
-NULLABLE = frozenset({"source"})
+NULLABLE = frozenset({"source", LOCATIONS})
 """Columns that may hold nulls."""
 
 _DECODED_BYTES = 256 << 20
@@ -42,8 +46,17 @@ _DECODED_RATIO = 100
 """The bounds of a decoded table's size: the first in bytes, the second as a multiple of its file's length."""
 
 
+def locations_type() -> pa.DataType:
+    """The type of the column of locations: where in the text each begins, its page, and its box there or null."""
+    import pyarrow as pa
+
+    box = pa.list_(pa.field("element", pa.float32()))
+    fields = [pa.field("start", pa.int32(), nullable=False), pa.field("page", pa.int32(), nullable=False)]
+    return pa.list_(pa.field("element", pa.struct([*fields, pa.field("box", box)])))
+
+
 def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the Parquet file of an artifact, all columns or some.
+    """Read the Parquet file of an artifact, all columns or some; locations that it lacks are null.
 
     Raises CorruptBlob if it is not a Parquet file, is not the table that the manifest describes, lacks a column, or
     would take far more memory than the tables of a snapshot do.
@@ -71,27 +84,36 @@ def _opened(
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             held = file.schema_arrow
-            missing = [column for column in columns or () if column not in held.names]
+            missing = [column for column in columns or () if column not in (*held.names, LOCATIONS)]
             if missing:
                 raise CorruptBlob(f"{where} lacks the columns {missing}")
             wanted = pa.schema([field for field in held if columns is None or field.name in columns])
             _check_declared(file, artifact, wanted, where)
+            lacking = LOCATIONS in (columns or ()) and LOCATIONS not in held.names
         texts = [field.name for field in wanted if pa.types.is_string(field.type)]
         with pq.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
-            yield file, lambda read: _decoded(read(columns=wanted.names), wanted, artifact, where)
+            yield file, lambda read: _decoded(read(columns=wanted.names), wanted, lacking, artifact, where)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         raise CorruptBlob(f"{where} cannot be read as Parquet: {error}") from error
 
 
-def _decoded(table: pa.Table, wanted: pa.Schema, artifact: Artifact, where: str) -> pa.Table:
-    """A table with texts in the place of dictionaries; raises CorruptBlob if they are too long, or missing."""
+def _decoded(table: pa.Table, wanted: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
+    """A table with texts in the place of dictionaries; raises CorruptBlob if they are too long, or missing.
+
+    lacking: the file has no locations, which were asked for.
+    """
+    import pyarrow as pa
+
     _check_size(_decoded_bytes(table), artifact, where)
     for field in wanted:
         if field.name not in NULLABLE and table.column(field.name).null_count:
             raise CorruptBlob(f"{where} has nulls in the column {field.name!r}")
     decoded = table.cast(wanted)
     decoded.validate(full=True)  # texts that are not UTF-8
-    return decoded
+    if not lacking:
+        return decoded
+    nulls = pa.nulls(table.num_rows, locations_type())
+    return pa.table([*decoded.columns, nulls], schema=wanted.append(pa.field(LOCATIONS, nulls.type)))
 
 
 def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema, where: str) -> None:
@@ -126,6 +148,7 @@ def _is(expected: str, kind: pa.DataType) -> bool:
         "float": pa.types.is_floating,
         "bool": pa.types.is_boolean,
         "list": pa.types.is_list,
+        "locations": locations_type().equals,
         "text": pa.types.is_string,
     }
     return bool(check[expected](kind))

@@ -39,7 +39,10 @@ RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", 
 
 @dataclass(frozen=True)
 class Text:
-    """A document of the test: its passages are the paragraphs of its text, in these sections or in none."""
+    """A document of the test: its passages are the paragraphs of its text, in these sections or in none.
+
+    locations: start, page and, if known, box of each.
+    """
 
     id: str
     title: str
@@ -47,6 +50,7 @@ class Text:
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     source: str | None = None
     sections: tuple[str, ...] = ()
+    locations: tuple[tuple[int, int, Sequence[float] | None], ...] = ()
 
 
 WORLD = {
@@ -181,6 +185,7 @@ class SnapshotWriter:
                 "source": text.source,
                 "metadata": canonical_json(text.metadata).decode().strip(),
                 "content_hash": digest_of((text.text + (text.source or "")).encode()),
+                "locations": [dict(zip(("start", "page", "box"), one, strict=True)) for one in text.locations] or None,
             }
             for text in texts
         ]

@@ -14,7 +14,7 @@ from indexmill.store.layout import blob_path
 from indexmill.store.manifest import describe_table
 from indexmill.store.packs import open_pack
 from indexmill.store.tables import ROWS_PER_GROUP
-from schemas.tables import MENTIONS, QUARANTINE, SENTENCES
+from schemas.tables import DOCUMENTS, MENTIONS, QUARANTINE, SENTENCES
 from storage.arrays import put_pack
 from storage.folder import FolderStore
 from storage.tables import put_table, read_table, table_bytes
@@ -95,3 +95,21 @@ def test_arrays_become_a_blob_and_leave_no_file(store: FolderStore) -> None:
     assert store.blob_size(digest) == size
     assert np.array_equal(open_pack(store.open_local(digest))["passages"], vectors)
     assert list(store.scratch("run1").iterdir()) == []
+
+
+def test_locations_are_stored_where_a_document_has_some_and_cost_other_tables_nothing(store: FolderStore) -> None:
+    row = {"document_id": "a", "title": "", "text": "one", "metadata": "{}", "content_hash": "0" * 64}
+    place = [{"start": 0, "page": 1, "box": [1.0, 2.0, 3.0, 4.5]}, {"start": 2, "page": 2, "box": None}]
+    plain = pa.Table.from_pylist([row], DOCUMENTS)
+    digest, _ = put_table(store, plain, DOCUMENTS)
+    assert "locations" not in read_table(store, digest).column_names
+    assert digest == put_table(store, plain.drop_columns("locations"))[0]  # as before there were locations
+    assert read_table(store, digest, DOCUMENTS).equals(plain)
+    for columns in (["text", "locations"], ["locations"]):
+        found = read_table(store, digest, DOCUMENTS, columns=columns)
+        assert found.schema == pa.schema([DOCUMENTS.field(name) for name in columns])
+        assert found["locations"].to_pylist() == [None]
+    both = pa.Table.from_pylist([row, row | {"locations": place}], DOCUMENTS)
+    digest, _ = put_table(store, both, DOCUMENTS)
+    assert read_table(store, digest, DOCUMENTS).equals(both)
+    assert describe_table(pq.read_schema(store.open_local(digest))) == describe_table(DOCUMENTS)

@@ -278,7 +278,15 @@ class HeterographNodes:
         texts = [at for at, hit in enumerate(found) if hit.kind == SHOWN["T"]]
         passages_of_texts = self._passages.hits(self._rows[rows[texts]], scores[texts])
         for at, one in zip(texts, passages_of_texts, strict=True):
-            found[at] = replace(found[at], source=one.source, span=one.span, metadata=one.metadata, section=one.section)
+            found[at] = replace(
+                found[at],
+                source=one.source,
+                span=one.span,
+                metadata=one.metadata,
+                section=one.section,
+                pages=one.pages,
+                boxes=one.boxes,
+            )
         return found
 
     def _passages_behind(self, rows: Rows) -> list[Rows]:

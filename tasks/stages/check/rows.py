@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.retrieve.shared_schema import TITLES, VECTORS
+from indexmill.store.tables import LOCATIONS
 from indexmill.text.names import NameIndex
 from schemas.tables import (
     DESCRIBED,
@@ -50,6 +51,7 @@ def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     refuse_if(documents.n_unique() != documents.len(), f"documents/{label}: document ids are not unique")
     unique = passages["passage_id"].n_unique()
     refuse_if(unique != passages.height, f"passages/{label}: passage ids are not unique")
+    _check_locations(part)
     orphans = passages.filter(~pl.col("document_id").is_in(documents.implode())).height
     refuse_if(orphans > 0, f"passages/{label}: {orphans} passages belong to no document")
     vectors = part.pack("vectors")
@@ -58,6 +60,30 @@ def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
         refuse_if(len(vectors[table]) != rows, f"vectors/{label}: {len(vectors[table])} rows for {rows} {table}")
         check_lengths(vectors[table], f"vectors/{label}, {table}")
     return counts
+
+
+def _check_locations(part: Part[Any]) -> None:
+    """Raise CheckError unless a shard's locations, if any, lead into their texts and hold pages and boxes."""
+    where = f"documents/{part.job.shard}"
+    if LOCATIONS not in pl.read_parquet_schema(part.path(part.digest("documents"))):
+        return
+    table = part.table("documents", "text", LOCATIONS)
+    lengths = pc.utf8_length(table["text"]).combine_chunks()
+    column = table[LOCATIONS].combine_chunks()
+    places = column.flatten()
+    owners = pc.list_parent_indices(column).to_numpy()
+    starts, pages = (places.field(name).to_numpy() for name in ("start", "page"))
+    same = owners[1:] == owners[:-1]
+    refuse_if(bool((same & (starts[1:] <= starts[:-1])).any()), f"{where}: locations do not ascend")
+    outside = bool(((starts < 0) | (starts >= lengths.to_numpy()[owners])).any())
+    refuse_if(outside, f"{where}: a location is outside of its document's text")
+    refuse_if(bool((pages < 1).any()), f"{where}: a location is on a page below 1")
+    boxes = places.field("box").drop_null()
+    strange = bool((pc.list_value_length(boxes).to_numpy() != 4).any()) or boxes.flatten().null_count > 0
+    refuse_if(strange, f"{where}: a box does not have four sides")
+    sides = boxes.flatten().to_numpy().reshape(-1, 4)
+    ordered = np.isfinite(sides).all() and bool((sides[:, :2] <= sides[:, 2:]).all())
+    refuse_if(not ordered, f"{where}: a box has sides that are no numbers, or not in order")
 
 
 def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:

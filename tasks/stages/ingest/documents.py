@@ -1,7 +1,11 @@
 """A record becomes a document, or a refusal that says why not. A pure function of the record and the settings.
 
 The document depends neither on its record file nor on that file's order: `source` comes from the record itself. Texts
-are kept unchanged, except that Windows line ends become LF.
+are kept unchanged, except that Windows line ends become LF; locations are moved along.
+
+What a file says of its pages is as untrusted as its text. A box that is none (a side that is no finite number, or sides
+in the wrong order) is dropped, since the page is a citation without it. Starts that do not ascend or lead beyond the
+text, and pages below 1, can only come from a wrong extractor: the document is refused rather than cited wrongly.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ import datetime
 import decimal
 import json
 import math
+import re
 import uuid
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +75,8 @@ MAX_DEPTH = 64
 MAX_TITLE_BYTES = 4096
 """The maximum size of a title in UTF-8: it is indexed with each passage of its document."""
 _MAX_INTEGER_BITS = 14_000  # Python converts at most 4,300 digits
+_MAX_PAGE = (1 << 31) - 1  # of int32
+_FARTHEST = 100_000.0  # of a side, in points: 35 m, beyond any page
 _DETAIL = 300
 
 
@@ -77,7 +85,8 @@ class Location:
     """Where the text from `start` on stands in its file, up to the next location.
 
     start: in the document's text, in code points. page: from 1; of a presentation the slide, of a notebook the cell.
-    box: left, top, right, bottom of the block on its page, in points from the upper left corner; None for unknown.
+    box: left, top, right, bottom of the block on its page, in points from the upper left corner, in a document to two
+    decimals; None for unknown.
     """
 
     start: int
@@ -125,7 +134,7 @@ class Document:
     text: str
     source: str | None
     metadata: str  # canonical JSON object
-    content_hash: str  # SHA-256 of title, text, source and metadata, 64 hex digits
+    content_hash: str  # SHA-256 of title, text, source, metadata and the locations, if any; 64 hex digits
     size: int  # title and text
     locations: tuple[Location, ...] = ()  # of an extracted text, ascending
 
@@ -144,6 +153,7 @@ def document_of(
     try:
         document_id = _identifier(row.record, fields.id)
         text = _text(row.record, fields.text)
+        locations = _locations(row.locations, row.record[fields.text]) if row.locations else ()
         title = _title(row.record.get(fields.title)) if fields.title is not None else ""
         source_field, source = _source(row.record, fields.source)
         metadata = _metadata(row.record, fields, source_field, max_document_bytes)
@@ -159,8 +169,9 @@ def document_of(
             _check_access(metadata, access, row)
     except _RefusedError as refused:
         return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
-    content_hash = digest_of_texts(title, text, source or "", metadata)
-    return Document(document_id, title, text, source, metadata, content_hash, size, row.locations)
+    places = [json.dumps([(one.start, one.page, one.box) for one in locations])] if locations else []
+    content_hash = digest_of_texts(title, text, source or "", metadata, *places)
+    return Document(document_id, title, text, source, metadata, content_hash, size, locations)
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
@@ -205,6 +216,37 @@ def _text(record: Mapping[str, Any], field: str) -> str:
     if not value.strip():
         raise _RefusedError("no-text", f"field {field!r} is empty")
     return value.replace("\r\n", "\n")
+
+
+def _locations(given: Sequence[Location], raw: str) -> tuple[Location, ...]:
+    """The locations of a text as it was before its line ends became LF: each that a code point has, once.
+
+    Of several with one start the last counts: nothing stands in the others.
+    """
+    ends = [found.start() for found in re.finditer("\r\n", raw)] if "\r" in raw else []
+    before = 0
+    kept: list[Location] = []
+    for one in given:
+        if not before <= one.start <= len(raw):
+            what = f"one at {one.start} after {before}, in a text of {len(raw)}"
+            raise _RefusedError("unreadable-file", f"the locations that were found for the text are wrong: {what}")
+        if not 1 <= one.page <= _MAX_PAGE:
+            raise _RefusedError("unreadable-file", f"a location on the page {one.page}, which no file has")
+        before = one.start
+        place = Location(one.start - bisect_left(ends, one.start), one.page, _box(one.box))
+        if kept and kept[-1].start == place.start:
+            kept.pop()
+        if one.start < len(raw) and not (kept and (kept[-1].page, kept[-1].box) == (place.page, place.box)):
+            kept.append(place)
+    return tuple(kept)
+
+
+def _box(box: Sequence[float] | None) -> tuple[float, float, float, float] | None:
+    """A box to two decimals, None for what is no box."""
+    if box is None or len(box) != 4 or not all(abs(side) <= _FARTHEST for side in box):  # false for NaN
+        return None
+    left, top, right, bottom = (round(float(side), 2) + 0.0 for side in box)  # -0.0 is 0.0
+    return (left, top, right, bottom) if left <= right and top <= bottom else None
 
 
 def _title(value: Any) -> str:

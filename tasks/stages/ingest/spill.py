@@ -39,6 +39,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.errors import DiskFull, StoreError, StoreNotWritable
+from indexmill.store.tables import LOCATIONS
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, id_hashes, leaves
@@ -111,6 +112,7 @@ _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
+_LOCATION_BYTES = 256  # of one in memory
 _GATHERED = 50_000  # winners whose ids are in memory at a time
 _PIECE_BITS = 4  # of the id hash
 
@@ -548,7 +550,7 @@ class _SpillWriter:
 
     def add(self, document: Document, file: str, line: int | None) -> None:
         self._waiting.append((id_hash(document.document_id), document, file, line))
-        self._size += document.size + len(document.metadata)
+        self._size += document.size + len(document.metadata) + _LOCATION_BYTES * len(document.locations)
         self.documents += 1
         self.tokens += estimate_tokens(document.size)
         if self._size >= _BATCH_BYTES or len(self._waiting) >= _BATCH_ROWS:
@@ -570,6 +572,7 @@ class _SpillWriter:
     def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
         hashes, documents, files, lines = zip(*held, strict=True)
         columns = {name: [getattr(document, name) for document in documents] for name in DOCUMENTS.names}
+        columns[LOCATIONS] = [_places(document) for document in documents]
         index = {
             "document_id": columns["document_id"],
             "id_hash": hashes,
@@ -766,6 +769,11 @@ def _grouped(found: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int,
             group = []
     if group:
         yield group
+
+
+def _places(document: Document) -> list[dict[str, Any]] | None:
+    """The locations of a document as its table holds them."""
+    return [{"start": one.start, "page": one.page, "box": one.box} for one in document.locations] or None
 
 
 def _piece(id_hash: bytes) -> int:

@@ -191,3 +191,18 @@ def test_metadata_that_is_no_object_is_damage(tmp_path: Path) -> None:
     writer.publish()
     with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="expected a JSON object"):
         tables(snapshot)
+
+
+def test_passages_have_pages_where_a_document_has_some(tmp_path: Path) -> None:
+    report = Text("a", "A", "One.\n\nTwo.\n\nThree.", locations=((4, 2, None), (12, 5, [0.0, 0.0, 1.0, 1.0])))
+    world = {"p0": (report, Text("b", "B", "Four.")), "p1": (Text("c", "C", "Five."),)}
+    publish(tmp_path / "store", world)
+    with indexmill.open(tmp_path / "store") as snapshot:
+        passages = tables(snapshot)["passages"]
+    assert passages.schema.field("page").type == pa.int32()
+    pages = {row["text"]: row["page"] for row in passages.to_pylist()}
+    assert pages == {"One.": None, "Two.": 2, "Three.": 5, "Four.": None, "Five.": None}
+    assert "locations" not in passages.column_names
+    publish(tmp_path / "plain", {"p1": world["p1"]})
+    with indexmill.open(tmp_path / "plain") as snapshot:
+        assert "page" not in tables(snapshot)["passages"].column_names

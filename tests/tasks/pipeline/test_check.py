@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from schemas.tables import DOCUMENTS
+from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.families.bm25.check import check_postings
 from tasks.families.bm25.postings import postings
@@ -128,3 +130,34 @@ def test_a_vector_of_a_title_that_is_not_there_is_refused(titled: Check) -> None
         untitled.with_arrays("titles", **arrays).run()
     arrays["vectors"][0] = 0
     untitled.with_arrays("titles", **arrays).run()
+
+
+@pytest.mark.parametrize(
+    ("locations", "message"),
+    [
+        ([(0, 1, None), (9, 1, [0.0, 0.0, 1.0, 1.0]), (12, 4, None)], ""),
+        ([(9, 1, None), (9, 2, None)], "do not ascend"),
+        ([(-1, 1, None)], "outside of its document's text"),
+        ([(1_000_000, 1, None)], "outside of its document's text"),
+        ([(0, 0, None)], "page below 1"),
+        ([(0, 1, [0.0, 1.0])], "four sides"),
+        ([(0, 1, [0.0, None, 1.0, 1.0])], "four sides"),
+        ([(0, 1, [0.0, float("nan"), 1.0, 1.0])], "no numbers"),
+        ([(0, 1, [2.0, 0.0, 1.0, 1.0])], "not in order"),
+    ],
+)
+def test_locations_lead_into_their_text_and_hold_pages_and_boxes(
+    titled: Check, locations: list[tuple[int, int, list[float | None] | None]], message: str
+) -> None:
+    table = read_table(titled.store, titled.inputs["documents"], DOCUMENTS)
+    rows = table.to_pylist()
+    rows[-1]["locations"] = [dict(zip(("start", "page", "box"), one, strict=True)) for one in locations]
+    if len(rows) > 1:
+        rows[0]["locations"] = [{"start": 3, "page": 9, "box": None}]  # another document's ascend on their own
+    digest, _ = put_table(titled.store, pa.Table.from_pylist(rows, DOCUMENTS), DOCUMENTS)
+    check = titled.with_inputs(documents=digest)
+    if not message:
+        check.run()
+        return
+    with pytest.raises(CheckError, match=message):
+        check.run()

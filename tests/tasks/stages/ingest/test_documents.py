@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from indexmill.store.canonical import canonical_json
 from schemas.corpus import AccessSettings, FieldNames
-from tasks.stages.ingest.documents import REASONS, Document, Refusal, Row, document_of
+from tasks.stages.ingest.documents import REASONS, Document, Location, Refusal, Row, document_of
 
 GOOD = {"id": "a", "title": "T", "text": "Some text."}
 
@@ -234,3 +234,94 @@ def test_any_record_makes_a_whole_document_or_a_known_refusal(record: dict[str, 
     assert found.document_id.strip()
     assert canonical_json(json.loads(found.metadata)).decode().strip("\n") == found.metadata
     assert made(dict(reversed(record.items()))) == found
+
+
+def located(text: str, *locations: Location) -> Document | Refusal:
+    return document_of(Row(None, {"id": "a", "text": text}, locations=locations), FieldNames(), 1_000_000)
+
+
+def locations_of(text: str, *locations: Location) -> tuple[Location, ...]:
+    found = located(text, *locations)
+    assert isinstance(found, Document), found
+    return found.locations
+
+
+def test_locations_count_in_the_content_hash_where_there_are_some() -> None:
+    plain = document({"id": "a", "text": "one two"})
+    places = [(), (Location(0, 1),), (Location(0, 2),), (Location(0, 1), Location(4, 2))]
+    places += [(Location(0, 1, (1.0, 2.0, 3.0, 4.0)),), (Location(0, 1, (1.0, 2.0, 3.0, 4.5)),)]
+    hashes = []
+    for one in places:
+        found = located("one two", *one)
+        assert isinstance(found, Document)
+        assert found.locations == one
+        hashes.append(found.content_hash)
+    assert hashes[0] == plain.content_hash
+    assert len(set(hashes)) == len(places)
+
+
+def test_locations_lead_to_the_same_text_once_its_line_ends_are_lf() -> None:
+    raw = "ab\r\ncd\r\n\r\nef\r"
+    starts = [raw.index(word) for word in ("ab", "cd", "ef")]
+    found = located(raw, *(Location(start, page) for page, start in enumerate(starts, start=1)))
+    assert isinstance(found, Document)
+    assert [found.text[one.start : one.start + 2] for one in found.locations] == ["ab", "cd", "ef"]
+    inside = locations_of("a\r\nb", Location(0, 1), Location(2, 2), Location(3, 3))  # the line feed, and what follows
+    assert inside == (Location(0, 1), Location(1, 2), Location(2, 3))
+
+
+@given(st.text("ab\r\n", min_size=1), st.lists(st.integers(0, 30)))
+def test_every_location_of_a_letter_leads_to_it(text: str, starts: list[int]) -> None:
+    letters = sorted({start for start in starts if start < len(text) and text[start] in "ab"})
+    if not text.strip():
+        return
+    found = locations_of(text, *(Location(start, page) for page, start in enumerate(letters, start=1)))
+    kept = document({"id": "a", "text": text}).text
+    assert [kept[one.start] for one in found] == [text[start] for start in letters]
+    assert [kept[: one.start].count("a") for one in found] == [text[:start].count("a") for start in letters]
+
+
+def test_locations_in_which_nothing_stands_or_that_say_nothing_new_are_left_out() -> None:
+    box = (1.0, 2.0, 3.0, 4.0)
+    assert locations_of("one two", Location(0, 1), Location(0, 2), Location(4, 2), Location(7, 3)) == (Location(0, 2),)
+    assert locations_of("one two", Location(0, 1), Location(4, 1, box)) == (Location(0, 1), Location(4, 1, box))
+    assert locations_of("one two", Location(0, 1), Location(2, 2), Location(2, 1)) == (Location(0, 1),)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        (float("nan"), 0.0, 1.0, 1.0),
+        (0.0, 0.0, float("inf"), 1.0),
+        (0.0, 0.0, 1e300, 1.0),
+        (2.0, 0.0, 1.0, 1.0),
+        (0.0, 2.0, 1.0, 1.0),
+        (0.0, 1.0),
+    ],
+)
+def test_a_box_that_is_none_is_dropped_and_its_page_kept(box: Any) -> None:
+    assert locations_of("one", Location(0, 3, box)) == (Location(0, 3),)
+
+
+def test_a_box_is_kept_to_two_decimals() -> None:
+    (found,) = locations_of("one", Location(0, 1, (-0.001, 1 / 3, 72, 100.005)))
+    assert found.box == (0.0, 0.33, 72.0, 100.0)
+    assert str(found.box) == "(0.0, 0.33, 72.0, 100.0)"  # no -0.0, which would be another hash
+
+
+@pytest.mark.parametrize(
+    "locations",
+    [
+        (Location(4, 1), Location(0, 2)),
+        (Location(-1, 1),),
+        (Location(8, 1),),
+        (Location(0, 0),),
+        (Location(0, 1 << 31),),
+    ],
+)
+def test_wrong_locations_are_refused_without_the_text(locations: tuple[Location, ...]) -> None:
+    refused = located("one two", *locations)
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, refused.document_id) == ("unreadable-file", "a")
+    assert "location" in refused.detail
+    assert "one two" not in refused.detail
