@@ -41,16 +41,29 @@ class Entry:
 
 @runtime_checkable
 class FilePlace(Protocol):
-    """A place of files, as a bucket, a repository or a plug-in is. It is opened anew in each process."""
+    """A place of files, as a bucket, a repository or a plug-in is. It is opened anew in each process.
 
-    def list(self) -> Iterable[Entry]:
+    warnings: what people should know of the last listing, a sentence each, in the order of its discovery; `list` fills
+    it while it is read. It names what was left out on purpose, such as pages that a site asks not to read.
+    """
+
+    warnings: list[str]
+
+    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
         """Every file, in any order. Raises PlaceError where some could be missing: an incomplete listing would read
         as the deletion of documents.
+
+        known: the tokens of the last version, by name, for places that ask whether a file has changed since; empty
+        where there was none, or where everything is to be read again.
         """
         ...
 
-    def read(self, name: str) -> BinaryIO:
-        """The bytes of a listed file. Raises OSError if it cannot be read, PlaceError if nothing can."""
+    def read(self, name: str, token: str) -> BinaryIO:
+        """The bytes of a listed file, as it was when it was listed: a real file at its start, for the caller to close.
+
+        token: that of its entry. Raises OSError if the file cannot be read, or is another by now; PlaceError if nothing
+        can be read.
+        """
         ...
 
 
