@@ -1,4 +1,4 @@
-"""From settings to a place. Modules are imported when a place of their kind is opened: each has libraries of its own."""
+"""From settings to a place. A place's module is imported when the first of its kind is opened: each needs libraries of its own."""
 
 from __future__ import annotations
 
