@@ -31,7 +31,17 @@ from indexmill.text.counted import byte_size
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
-__all__ = ["IN_PROCESS", "SCHEMES", "Bucket", "Entry", "Requests", "bucket_url", "is_bucket", "place_of"]
+__all__ = [
+    "IN_PROCESS",
+    "SCHEMES",
+    "Bucket",
+    "Entry",
+    "ForeignObject",
+    "Requests",
+    "bucket_url",
+    "is_bucket",
+    "place_of",
+]
 
 T = TypeVar("T")
 
@@ -60,6 +70,8 @@ _PAGE = 1000
 _MARK = "writer"
 """The metadata of an object that tells which call created it."""
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
+_REFUSED = re.compile(r"non-2xx status code: 40[13]\b")
+"""How obstore says that a listing is not permitted; for single objects it has exceptions."""
 
 _clients: dict[str, Any] = {}
 _clients_lock = Lock()
@@ -76,6 +88,20 @@ class Entry:
     name: str
     bytes: int
     modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignObject:
+    """An object that indexmill did not write, as a listing of the service has it.
+
+    etag: as the service writes it, without quotes; empty where it has none. version: where the listing has versions.
+    """
+
+    key: str
+    bytes: int
+    modified: float
+    etag: str
+    version: str
 
 
 @dataclass(slots=True)
@@ -188,6 +214,79 @@ class Bucket:
         listed = self.call(f"{self.path(folder)} cannot be listed", attempt)
         return sorted((one for one in listed if one.name.startswith(prefix)), key=lambda one: one.name)
 
+    def pages(self, folder: str) -> Iterator[list[ForeignObject]]:
+        """The objects below a folder of any name, page by page, in the order of the service; an empty folder is all.
+
+        A page that fails is asked for again from the last object on, so that a long listing survives lost answers.
+        Raises StoreError for an object whose name obstore cannot hold (`//`, `..`, control characters).
+        """
+        where = f"{self.path(folder)} cannot be listed"
+        last: str | None = None
+        stream: Any = None
+
+        def attempt() -> list[ForeignObject] | None:
+            nonlocal stream
+            if stream is None:
+                stream = self._client().list(f"{folder}/" if folder else None, offset=last, chunk_size=_PAGE)
+            try:
+                page = next(stream, None)
+            except BaseException:
+                stream = None
+                raise
+            self._count(lists=1)
+            return None if page is None else [_foreign(one) for one in page]
+
+        while (page := self.call(where, attempt)) is not None:
+            yield page
+            last = page[-1].key if page else last
+
+    def find(self, key: str) -> ForeignObject | None:
+        """An object of any name, as it is now; None if there is none."""
+
+        def attempt() -> ForeignObject:
+            found = self._client().head(key)
+            self._count(reads=1)
+            return _foreign(found)
+
+        try:
+            return self.call(f"{self.path(key)} cannot be read", attempt)
+        except NotFound:
+            return None
+
+    def fetch_as(self, seen: ForeignObject, descriptor: int) -> bool:
+        """Write the bytes of an object to an open file, if it is still the one that was seen; False if it is another.
+
+        Memory is bounded: large objects are read in ranges, some of them in parallel, each of which is compared with
+        what was seen. Where the service lists no ETags, sizes and times are compared.
+        """
+
+        def piece(start: int) -> bool:
+            def attempt() -> bytes | None:
+                whole = seen.bytes <= _PIECE
+                end = min(start + _PIECE, seen.bytes)
+                found = self._client().get(seen.key, options=None if whole else {"range": (start, end)})
+                self._count(reads=1)
+                now = _foreign(found.meta)
+                same = now.etag == seen.etag if seen.etag else now.modified == seen.modified
+                if now.bytes != seen.bytes or not same:
+                    return None
+                data = bytes(found.bytes())
+                self._count(bytes_read=len(data))
+                return data
+
+            data = self.call(f"{self.path(seen.key)} cannot be read", attempt)
+            at = start
+            while data:
+                written = os.pwrite(descriptor, data, at)
+                at, data = at + written, data[written:]
+            return data is not None
+
+        starts = range(0, max(seen.bytes, 1), _PIECE)
+        if len(starts) == 1:
+            return piece(0)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return all(pool.map(piece, starts))
+
     def fetch(self, name: str, descriptor: int, size: int) -> None:
         """Write the bytes of an object of a known size to an open file, in ranges that are read in parallel."""
 
@@ -296,6 +395,10 @@ class Bucket:
                 f"{failure}: {_message(error)}; check the credentials in the environment and what they permit"
             ) from error
         except (BaseError, _Again) as error:
+            if _REFUSED.search(str(error)):
+                raise StoreNotWritable(
+                    f"{failure}: {_message(error)}; check the credentials in the environment and what they permit"
+                ) from error
             raise StoreError(f"{failure}: {_message(error)}") from error
 
     def _count(self, **amounts: int) -> None:
@@ -321,8 +424,9 @@ class Bucket:
 
 
 def _may_pass(error: Exception) -> bool:
-    """False if the service says that there is no such bucket."""
-    return "NoSuchBucket" not in str(error) and "ContainerNotFound" not in str(error)
+    """False if the service says that there is no such bucket, or that the request is not permitted."""
+    said = str(error)
+    return "NoSuchBucket" not in said and "ContainerNotFound" not in said and not _REFUSED.search(said)
 
 
 class _Again(Exception):
@@ -332,6 +436,14 @@ class _Again(Exception):
 def _entry(name: str, found: Any) -> Entry:
     """An entry with whole seconds: listings have finer times than single answers on some services."""
     return Entry(name, found["size"], float(int(found["last_modified"].timestamp())))
+
+
+def _foreign(found: Any) -> ForeignObject:
+    etag = (
+        (found["e_tag"] or "").removeprefix("W/").strip('"')
+    )  # some services quote them in one answer, not in another
+    modified = float(int(found["last_modified"].timestamp()))
+    return ForeignObject(found["path"], found["size"], modified, etag, found["version"] or "")
 
 
 def _open(url: str) -> Any:

@@ -1,4 +1,4 @@
-"""From settings to a place. The module of a kind is imported when it is first opened: each has libraries of its own."""
+"""From settings to a place. The module of a kind is imported when it is opened: each needs libraries of its own."""
 
 from __future__ import annotations
 

@@ -14,13 +14,21 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from indexmill.errors import BadInput
 from tasks.stages.ingest.documents import Refusal, Row
 
-__all__ = ["Deleted", "Entry", "FilePlace", "PlaceError", "RecordPlace", "Until"]
+__all__ = ["ChangedError", "Deleted", "Entry", "FilePlace", "PlaceError", "RecordPlace", "Until"]
 
 
 class PlaceError(BadInput):
     """A place cannot be listed or read: it is not there, or refuses. The message says what to do.
 
     A file alone that cannot be read raises OSError, and is refused.
+    """
+
+
+class ChangedError(OSError):
+    """A file is another than the one that was listed. The next build lists it anew, and reads it.
+
+    Its new bytes are not read under the old token: if the old bytes came back before the next listing, what was read
+    meanwhile would stay in the index.
     """
 
 
@@ -62,8 +70,8 @@ class FilePlace(Protocol):
     def read(self, name: str, token: str) -> BinaryIO:
         """The bytes of a listed file, as it was when it was listed: a real file at its start, for the caller to close.
 
-        token: that of its entry. Raises OSError if the file cannot be read, or is another by now; PlaceError if nothing
-        can be read.
+        token: that of its entry. Raises OSError if the file cannot be read, ChangedError if it is another by now, and
+        PlaceError if nothing can be read.
         """
         ...
 

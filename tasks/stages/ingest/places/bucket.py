@@ -1,0 +1,196 @@
+"""The objects below a prefix of a bucket: S3 and services that speak its protocol, Google Cloud, and Azure.
+
+Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
+per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
+replaced since it was listed is refused, as `place.ChangedError` explains.
+
+A name is the key below the prefix, in NFC. Not listed: hidden names, markers of folders, indexes of indexmill itself,
+and all but one of several keys whose names would be the same. Backslashes are letters of a name. obstore cannot hold
+keys with `//`, `..` as a part or control characters: a place that has one is refused as a whole, since what else is in
+the same page of the listing stays unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import urlsplit
+
+from indexmill.errors import NotFound, StoreError, StoreNotWritable
+from indexmill.store.bucket import Bucket, ForeignObject
+from indexmill.store.layout import STORE_FILE
+from schemas.places import BucketSettings
+from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
+from tasks.stages.ingest.places.place import ChangedError, Entry, PlaceError
+
+__all__ = ["BucketPlace", "open_place"]
+
+_BLOBS = "/blobs/sha256/"
+"""What the names in a store of indexes contain."""
+_LARGEST_STORE_FILE = 1_000
+
+
+def open_place(settings: BucketSettings, scratch: Path) -> BucketPlace:
+    """The place; raises PlaceError for a URL that names none. scratch: not used."""
+    return BucketPlace(settings.url)
+
+
+class BucketPlace:
+    """The objects below a URL."""
+
+    def __init__(self, url: str) -> None:
+        split = urlsplit(url)
+        self._key = split.path.strip("/")
+        if split.query or split.fragment or "@" in split.netloc:
+            raise PlaceError(
+                f"the URL of a bucket in {split.scheme}://{split.hostname or ''} holds more than a bucket and a "
+                "prefix: credentials and options come from the environment"
+            )
+        if not split.netloc or (self._key and not is_plain(self._key)):
+            raise PlaceError(f"{shown(url)} names no place in a bucket: expected {split.scheme}://BUCKET/PREFIX")
+        self._bucket = Bucket(f"{split.scheme}://{split.netloc}")
+        self._url = f"{self._bucket.url}/{self._key}".rstrip("/")
+        self.warnings: list[str] = []
+
+    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
+        """Every object, sorted by name; known: not used. Raises PlaceError."""
+        self.warnings = []
+        with _failures(self._url):
+            found = [one for page in self._bucket.pages(self._key) for one in page]
+            if not found:
+                return self._single()
+            return self._entries(found)
+
+    def read(self, name: str, token: str) -> BinaryIO:
+        """An object as it was listed, in an unlinked temporary file. Memory does not grow with its size."""
+        seen = self._seen(name, token)
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller to close
+        try:
+            with _failures(self._url):
+                same = self._bucket.fetch_as(seen, file.fileno())
+        except BaseException as error:
+            file.close()
+            if isinstance(error, PlaceError) and isinstance(error.__cause__, NotFound):
+                raise ChangedError(
+                    f"{self._bucket.path(seen.key)} was there when it was listed, and is gone"
+                ) from error
+            raise
+        if not same:
+            file.close()
+            raise ChangedError(f"{self._bucket.path(seen.key)} was replaced after it had been listed")
+        file.seek(0)
+        return cast("BinaryIO", file)
+
+    def _single(self) -> list[Entry]:
+        """The object that the URL itself names."""
+        found = self._bucket.find(self._key) if self._key else None
+        if found is None:
+            raise PlaceError(
+                f"{self._url} holds no object: check its spelling. A prefix ends at a slash, so that docs does not "
+                "name docs2/"
+            )
+        return [self._entry(unicodedata.normalize("NFC", found.key.rpartition("/")[2]), found)]
+
+    def _entries(self, found: list[ForeignObject]) -> list[Entry]:
+        skipped = Skipped()
+        stores = self._stores(found)
+        by_name: dict[str, list[ForeignObject]] = {}
+        for one in found:
+            below = one.key[len(self._key) :].lstrip("/")
+            if is_hidden(below) or (one.bytes == 0 and "." not in below.rpartition("/")[2]):
+                continue
+            name = unicodedata.normalize("NFC", below)
+            if not is_plain(name):
+                skipped.add("their names have control characters", name)
+            elif not any(f"{one.key}/".startswith(store) for store in stores):
+                by_name.setdefault(name, []).append(one)
+        listed = []
+        for name, several in sorted(by_name.items()):
+            several.sort(key=lambda one: (one.key != self._full(name), one.key, -one.bytes))
+            chosen = several[0]
+            if len(several) > 1 or chosen.bytes == 0:
+                # A listing shows `a`, `/a` and the marker `a/` alike; the service says which of them is read.
+                actual = self._bucket.find(chosen.key)
+                if actual is None:
+                    continue
+                chosen = next((one for one in several if one.key == actual.key and one.etag == actual.etag), actual)
+                for other in several:
+                    if other.key != chosen.key or (other.bytes and other != chosen):
+                        skipped.add(
+                            "another object has the same name, if slashes and forms of letters do not count", name
+                        )
+            listed.append(self._entry(name, chosen))
+        self.warnings += skipped.sentences()
+        return listed
+
+    def _stores(self, found: list[ForeignObject]) -> tuple[str, ...]:
+        """The prefixes of indexmill's own stores: their files are no documents."""
+        roots = {one.key.removesuffix(STORE_FILE): one for one in found if f"/{one.key}".endswith(f"/{STORE_FILE}")}
+        with_blobs = {f"/{one.key}".partition(_BLOBS)[0][1:] for one in found if _BLOBS in f"/{one.key}"}
+        return tuple(
+            sorted(root for root, one in roots.items() if root.rstrip("/") in with_blobs or self._is_new_store(one))
+        )
+
+    def _is_new_store(self, file: ForeignObject) -> bool:
+        if file.bytes > _LARGEST_STORE_FILE:
+            return False
+        with tempfile.TemporaryFile() as copy:
+            self._bucket.fetch_as(file, copy.fileno())
+            copy.seek(0)
+            try:
+                held = json.load(copy)
+            except ValueError:
+                return False
+        return isinstance(held, dict) and held.keys() == {"format_version"}
+
+    def _full(self, name: str) -> str:
+        return f"{self._key}/{name}" if self._key else name
+
+    def _entry(self, name: str, one: ForeignObject) -> Entry:
+        when = 0.0 if one.etag or one.version else one.modified
+        told = [one.bytes, one.etag, one.version, when]
+        if one.key != self._full(name):
+            told.append(one.key)
+        return Entry(name, one.bytes, json.dumps(told, separators=(",", ":")), one.modified)
+
+    def _seen(self, name: str, token: str) -> ForeignObject:
+        """The object of an entry; raises OSError for what is no token of this place."""
+        try:
+            size, etag, version, when, *key = json.loads(token)
+            seen = ForeignObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
+        except (TypeError, ValueError) as error:
+            raise OSError(f"{shown(name)} was not listed by {self._url}: {shown(token)} is no token of it") from error
+        if not f"{seen.key}/".startswith(f"{self._key}/" if self._key else ""):
+            raise OSError(f"{shown(seen.key)} does not lie below {self._url}")
+        return seen
+
+
+@contextmanager
+def _failures(url: str) -> Iterator[None]:
+    """Raise what a bucket raises as PlaceError, with what to do."""
+    try:
+        yield
+    except NotFound as error:
+        raise PlaceError(str(error)) from error
+    except StoreNotWritable as error:
+        raise PlaceError(
+            f"{error}. Reading documents needs permission to list the bucket and to get objects"
+        ) from error
+    except StoreError as error:
+        raise PlaceError(f"{error}{_advice(str(error), url)}") from error
+
+
+def _advice(said: str, url: str) -> str:
+    if "NoSuchBucket" in said or "ContainerNotFound" in said:
+        return f". There is no such bucket: check the spelling of {url}, the region and the endpoint in the environment"
+    if "invalid path" in said:
+        return (
+            ". An object whose name has an empty part, `..` or a control character hides others from the listing: "
+            "rename or remove it, or give prefixes beside it"
+        )
+    return ". The service was asked again for a while; check the network and the endpoint in the environment"

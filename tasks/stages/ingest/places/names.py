@@ -1,0 +1,50 @@
+"""Names of files that other machines chose: which of them are taken, and what is said of the others."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+
+__all__ = ["Skipped", "is_hidden", "is_plain", "shown"]
+
+_SHOWN = 200
+
+
+class Skipped:
+    """The files that a listing leaves out, by reason, with an example each."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    def add(self, why: str, name: str) -> None:
+        """Count a file. why: ends a sentence such as "3 files are left out: ..."."""
+        self._counts[why] += 1
+        if why not in self._examples or name < self._examples[why]:
+            self._examples[why] = name
+
+    def sentences(self) -> list[str]:
+        """A sentence for each reason, sorted; the example is the first by name."""
+        return [
+            f"{'1 file is' if count == 1 else f'{count:,} files are'} left out: {why}, such as {shown(name)}"
+            for why, count in sorted(self._counts.items())
+            for name in (self._examples[why],)
+        ]
+
+
+def is_hidden(name: str) -> bool:
+    """True if a part of a path begins with a dot, as those that are skipped below folders."""
+    return name.startswith(".") or "/." in name
+
+
+def is_plain(name: str) -> bool:
+    """True for a relative path without empty parts, `.`, `..`, control characters and lone surrogates."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return False
+    return name.isprintable() or not any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name)
+
+
+def shown(name: str) -> str:
+    """A name as messages show it: short, with escapes for what cannot be printed."""
+    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name[: _SHOWN + 1])
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").replace("\\\\", "\\")
