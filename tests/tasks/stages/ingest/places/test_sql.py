@@ -449,7 +449,8 @@ def test_duckdb_is_read_with_its_types_and_by_a_cursor(duck: Path) -> None:
     "expression",
     [
         "TIMESTAMP '0001-01-01'", "DATE '1970-01-01'", "'-170141183460469231731687303715884105726'::HUGEINT",
-        "0::UBIGINT", "-5::TINYINT", "-1e300::DOUBLE", "-5.5::DECIMAL(9,2)", "'!'::VARCHAR", "TIMESTAMP_NS '1970-01-01'",
+        "0::UBIGINT", "-5::TINYINT", "-1e300::DOUBLE", "-5.5::DECIMAL(9,2)", "'!'::VARCHAR",
+        "TIMESTAMP_NS '1970-01-01'",
     ],
 )  # fmt: skip
 def test_a_first_reading_of_duckdb_has_the_least_values(duck: Path, expression: str) -> None:
