@@ -6,9 +6,10 @@ that is a URL is short for one of them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from indexmill.models.secrets import redacted
 
@@ -86,11 +87,38 @@ class SqlSettings(_Settings):
     """The rows of a query. Its columns are the fields of the records."""
 
     kind: Literal["sql"] = "sql"
-    url: str = Field(description="A database URL: postgresql://..., sqlite:///FILE, duckdb:///FILE; $NAME is expanded")
-    query: str = Field(description="With :cursor in it, only what changed since the last version is read")
+    url: str = Field(
+        repr=False,
+        description="A URL: postgresql://..., sqlite:///FILE, duckdb:///FILE; $NAME is a variable of the environment",
+    )
+    query: str = Field(
+        min_length=1,
+        description="With :cursor in it, only what changed since the last version is read: "
+        "`... WHERE updated_at > :cursor`",
+    )
     name: str = Field(default="", description="What runs remember it by; the place's URL and query where empty")
+    id: str = Field(default="id", min_length=1, description="The column of ids, as in corpus.fields.id")
     cursor: str | None = Field(default=None, description="The column whose greatest value is the next cursor")
-    deleted: str | None = Field(default=None, description="The column that is true in rows of deleted documents")
+    deleted: str | None = Field(
+        default=None, description="The column that is true, or holds a time, in rows of deleted documents"
+    )
+    overlap_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="How far before the cursor a reading starts: at least what the longest transaction takes",
+    )
+
+    @model_validator(mode="after")
+    def _have_both_or_none(self) -> Self:
+        mentioned = re.search(r"(?<![:\w]):cursor\b", self.query) is not None
+        if mentioned and self.cursor is None:
+            raise ValueError("the query has :cursor: set `cursor` to the column that it is compared with")
+        if self.cursor is not None and not mentioned:
+            raise ValueError(f"the query lacks :cursor: write `WHERE {self.cursor} > :cursor`, or leave out `cursor`")
+        if self.overlap_seconds and self.cursor is None:
+            raise ValueError("overlap_seconds is for a query with :cursor")
+        return self
 
 
 class TableSettings(_Settings):
@@ -108,8 +136,10 @@ class FeedSettings(_Settings):
     """A change feed: JSON Lines of `{"op": "upsert", ...}` and `{"op": "delete", "id": ...}`, in order."""
 
     kind: Literal["feed"] = "feed"
-    paths: _Names = Field(min_length=1, description="Files, folders or globs, read in the order of their names")
+    paths: _Names = Field(min_length=1, description="Files, folders or globs, each read in the order of its names")
     name: str = Field(default="", description="What runs remember it by; the paths where empty")
+    id: str = Field(default="id", min_length=1, description="The field of ids, as in corpus.fields.id")
+    max_line_bytes: int = Field(default=32 << 20, ge=1, description="Longer lines are refused")
 
 
 class PluginSettings(_FilesSettings):

@@ -43,7 +43,7 @@ from indexmill.store.tables import LOCATIONS
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, id_hashes, leaves
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, Refusal, Row, clip, document_of
 from tasks.stages.ingest.formats.readers import read
 from tasks.stages.ingest.places.place import Deleted, PlaceError, Until
 from tasks.stages.ingest.sources import RECORDS, TEXT_KINDS, SourceFile
@@ -309,8 +309,9 @@ def respill(
         for batch in read.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
                 file = row.pop("file")
+                places = tuple(Location(one["start"], one["page"], _box(one["box"])) for one in row.pop("locations") or ())
                 size = len(row["title"].encode("utf-8")) + len(row["text"].encode("utf-8"))
-                rows.add(Document(**row, size=size), file, None)
+                rows.add(Document(**row, size=size, locations=places), file, None)
         rows.flush()
         for batch in refusals.to_batches():
             quarantine.write_batch(batch)
@@ -318,6 +319,13 @@ def respill(
     unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING}
     names = tuple(file.name for file in files)
     return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), (), (), tuple(sorted(unsure)))
+
+
+def _box(held: Sequence[float] | None) -> tuple[float, float, float, float] | None:
+    if held is None:
+        return None
+    left, top, right, bottom = held
+    return left, top, right, bottom
 
 
 def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:

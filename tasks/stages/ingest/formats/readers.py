@@ -9,7 +9,6 @@ the rows before the break and a refusal for the rest.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import logging
@@ -21,19 +20,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
 from indexmill.extras import not_installed
-from indexmill.text.counted import byte_size
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
 from tasks.stages.ingest.formats import front_matter
+from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
+from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.places.opening import open_record_place
 from tasks.stages.ingest.places.place import Deleted, Until
@@ -42,15 +42,11 @@ from tasks.stages.ingest.sources import RECORDS, Kind, NoCorpusFile, SourceFile,
 __all__ = ["read"]
 
 _CHUNK = 1 << 20
-_ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
-_ZSTD_WINDOW = 1 << 27
 _HEAD = 300
 _MAX_COLUMNS = 10_000
 _MOST_REFUSED = 100_000
 _MOST_FOOTER = 32 << 20
 _ROW_BYTES = 64  # overhead of a row, even an empty one
-_LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
-"""The limit of a file's decompressed size is the larger of the first, in bytes, and its size times the second."""
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -275,7 +271,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
         wanted = _columns_read(names, settings)
         for batch in file.iter_batches(_rows_at_once(file.metadata), columns=wanted, use_threads=False):
             texts = 0  # a column may be read as a dictionary, which holds a text once
-            for record in _records(batch):
+            for record in records_of(batch):
                 number += 1
                 if isinstance(record, Exception):
                     reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
@@ -284,7 +280,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
                     texts += sum(len(value) for value in record.values() if isinstance(value, str))
                     yield Row(number, record)
             expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows
-            _refuse_expansion(expanded, stream)
+            refuse_expansion(expanded, stream)
 
 
 def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
@@ -305,26 +301,6 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
     average = (4 << 20) * metadata.num_rows // max(1, sum(group.total_byte_size for group in groups))
     rows: int = max(1, min(64, average, (256 << 20) // max(1, repeated)))
     return rows
-
-
-def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
-    """The rows of a batch; the error for a row whose values Python cannot represent."""
-    columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    for row in range(batch.num_rows):
-        try:
-            yield {name: column[row].as_py(maps_as_pydicts="strict") for name, column in columns.items()}
-        except (ValueError, KeyError, OverflowError) as error:
-            yield error
-
-
-def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
-    """A column with nanoseconds cut to microseconds: Python's datetime has no more, and Arrow refuses to drop them."""
-    kind = column.type
-    if getattr(kind, "unit", "") != "ns":
-        return column
-    if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us", kind.tz), safe=False)
-    return column.cast(pa.time64("us") if pa.types.is_time64(kind) else pa.duration("us"), safe=False)
 
 
 def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | None:
@@ -472,72 +448,7 @@ def _whole(source: SourceFile, most_bytes: int) -> str:
 
 def _open_decompressed(source: SourceFile) -> io.BufferedReader:
     """The bytes of a file, decompressed."""
-    raw = open_source(source)
-    if source.compression is None:
-        return raw
-    gzipped = source.compression == "gzip"
-    readinto = gzip.GzipFile(fileobj=raw, mode="rb").readinto1 if gzipped else _Zstd(raw).readinto
-    return io.BufferedReader(_Expanded(raw, readinto), _CHUNK)
-
-
-def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
-    """Raise OSError if a file has expanded to more than its size allows."""
-    most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
-    if expanded > most:
-        raise OSError(
-            f"it expands to more than {byte_size(most)}, the most for its size; the rest is not read: split it into "
-            f"files that expand to at most {byte_size(_LEAST_EXPANDED)} each"
-        )
-
-
-class _Expanded(io.RawIOBase):
-    """The decompressed bytes of a file; raises OSError when they are out of proportion to its size."""
-
-    def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
-        self._raw, self._readinto = raw, readinto
-        self._read = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        size = self._readinto(buffer)
-        self._read += size
-        _refuse_expansion(self._read, self._raw)
-        return size
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Zstd:
-    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader, it detects a truncated
-    file."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._ready = memoryview(b"")
-        self._unused = b""
-        self._frame: Any = None
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data = self._unused or self._raw.read(_ZSTD_INPUT)
-            self._unused = b""
-            if not data:
-                if self._frame is not None:
-                    raise EOFError("the compressed file ended before its end marker")
-                return 0
-            if self._frame is None:
-                self._frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
-            self._ready = memoryview(self._frame.decompress(data))
-            if self._frame.eof:
-                self._unused, self._frame = self._frame.unused_data, None
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
+    return decompressed(open_source(source), source.compression)
 
 
 def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:

@@ -1,0 +1,93 @@
+"""The bytes of .gz and .zst files, within bounds: a small file may expand to terabytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Callable
+from typing import Any, BinaryIO, Literal
+
+import zstandard
+
+from indexmill.text.counted import byte_size
+
+__all__ = ["decompressed", "refuse_expansion"]
+
+_CHUNK = 1 << 20
+_ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
+_ZSTD_WINDOW = 1 << 27
+_LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
+"""The limit of a file's decompressed size is the larger of the first, in bytes, and its size times the second."""
+
+
+def decompressed(raw: io.BufferedReader, compression: Literal["gzip", "zstd"] | None) -> io.BufferedReader:
+    """The bytes of an opened file, decompressed; closing them closes the file.
+
+    Reading raises OSError, EOFError, zlib.error or zstandard.ZstdError where the file breaks off or is damaged.
+    """
+    if compression is None:
+        return raw
+    gzipped = compression == "gzip"
+    readinto = gzip.GzipFile(fileobj=raw, mode="rb").readinto1 if gzipped else _Zstd(raw).readinto
+    return io.BufferedReader(_Expanded(raw, readinto), _CHUNK)
+
+
+def refuse_expansion(expanded: int, file: BinaryIO) -> None:
+    """Raise OSError if a file has expanded to more than its size allows."""
+    most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
+    if expanded > most:
+        raise OSError(
+            f"it expands to more than {byte_size(most)}, the most for its size; the rest is not read: split it into "
+            f"files that expand to at most {byte_size(_LEAST_EXPANDED)} each"
+        )
+
+
+class _Expanded(io.RawIOBase):
+    """The decompressed bytes of a file; raises OSError when they are out of proportion to its size."""
+
+    def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
+        self._raw, self._readinto = raw, readinto
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._readinto(buffer)
+        self._read += size
+        refuse_expansion(self._read, self._raw)
+        return size
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Zstd:
+    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader, it detects a truncated
+    file."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._ready = memoryview(b"")
+        self._unused = b""
+        self._frame: Any = None
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._unused or self._raw.read(_ZSTD_INPUT)
+            self._unused = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the compressed file ended before its end marker")
+                return 0
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+            self._ready = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._unused, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size

@@ -1,0 +1,30 @@
+"""Rows of Arrow as records: what the readers of Parquet files, of tables and of databases share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["records_of"]
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
+    """The rows of a batch; the error for a row whose values Python cannot represent."""
+    columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    for row in range(batch.num_rows):
+        try:
+            yield {name: column[row].as_py(maps_as_pydicts="strict") for name, column in columns.items()}
+        except (ValueError, KeyError, OverflowError) as error:
+            yield error
+
+
+def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
+    """A column with nanoseconds cut to microseconds: Python's datetime has no more, and Arrow refuses to drop them."""
+    kind = column.type
+    if getattr(kind, "unit", "") != "ns":
+        return column
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    return column.cast(pa.time64("us") if pa.types.is_time64(kind) else pa.duration("us"), safe=False)

@@ -1,0 +1,103 @@
+"""The values of a cursor's column: compared, kept as JSON, and restored exactly, with their types."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["CursorError", "earlier", "from_json", "greater", "to_json"]
+
+
+class CursorError(ValueError):
+    """A value cannot be a cursor. The message begins with what was found."""
+
+
+def to_json(value: Any) -> dict[str, str]:
+    """A value with its type; timestamps with a zone are kept in UTC, to the microsecond."""
+    if isinstance(value, bool) or value is None:
+        raise CursorError(f"found {type(value).__name__}: a cursor is a timestamp, a number, a text, a UUID or bytes")
+    if isinstance(value, datetime.datetime):
+        return {"type": "timestamp", "value": (value if value.tzinfo is None else _utc(value)).isoformat()}
+    if isinstance(value, datetime.date):
+        return {"type": "date", "value": value.isoformat()}
+    if isinstance(value, int):
+        return {"type": "integer", "value": str(value)}
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise CursorError(f"found {value}, which is not finite")
+        return {"type": "float", "value": value.hex()}
+    if isinstance(value, decimal.Decimal):
+        if not value.is_finite():
+            raise CursorError(f"found {value}, which is not finite")
+        return {"type": "decimal", "value": str(value)}
+    if isinstance(value, str):
+        return {"type": "text", "value": value}
+    if isinstance(value, uuid.UUID):
+        return {"type": "uuid", "value": str(value)}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"type": "bytes", "value": bytes(value).hex()}
+    raise CursorError(
+        f"found {type(value).__name__}: a cursor is a timestamp, a number, a text, a UUID or bytes: cast the column"
+    )
+
+
+_RESTORED: Mapping[str, Callable[[str], Any]] = {
+    "timestamp": datetime.datetime.fromisoformat,
+    "date": datetime.date.fromisoformat,
+    "integer": int,
+    "float": float.fromhex,
+    "decimal": decimal.Decimal,
+    "text": str,
+    "uuid": uuid.UUID,
+    "bytes": bytes.fromhex,
+}
+
+
+def from_json(kept: Any) -> Any:
+    """The value that `to_json` kept; raises CursorError for anything else."""
+    try:
+        return _RESTORED[kept["type"]](kept["value"])
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise CursorError(f"found a cursor that is damaged ({type(error).__name__})") from error
+
+
+def greater(one: Any, other: Any) -> Any:
+    """The greater of two values; raises CursorError where they cannot be compared."""
+    try:
+        return one if one > other else other
+    except TypeError as error:
+        raise CursorError(
+            f"found {_kind(one)} beside {_kind(other)}: cast the column to one type in the query"
+        ) from error
+
+
+def earlier(value: Any, seconds: float) -> Any:
+    """A time some seconds before; of a date whole days, rounded up. Raises CursorError for what is no time."""
+    if not seconds:
+        return value
+    try:
+        if isinstance(value, datetime.datetime):
+            return value - datetime.timedelta(seconds=seconds)
+        if isinstance(value, datetime.date):
+            return value - datetime.timedelta(days=math.ceil(seconds / 86_400))
+    except OverflowError:
+        return type(value).min if not getattr(value, "tzinfo", None) else _utc(datetime.datetime.min)
+    raise CursorError(
+        f"found {_kind(value)}, from which no seconds can be taken: cast it to a timestamp in the query, or leave out "
+        "overlap_seconds and take the overlap from :cursor in the query"
+    )
+
+
+def _kind(value: Any) -> str:
+    zone = isinstance(value, datetime.datetime) and (" with a zone" if value.tzinfo else " without a zone")
+    return f"{type(value).__name__}{zone or ''}"
+
+
+def _utc(value: datetime.datetime) -> datetime.datetime:
+    if value.tzinfo is None:
+        return value.replace(tzinfo=datetime.UTC)
+    return value.astimezone(datetime.UTC)

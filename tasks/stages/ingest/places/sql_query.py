@@ -1,0 +1,76 @@
+"""A query with `:cursor` in it, as the drivers of databases take it.
+
+SQLAlchemy's own `text()` finds `:30` in `'12:30'`, too: here `:cursor` is found outside of texts, quoted names and
+comments, and nothing else of the query is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Query"]
+
+_PIECES = re.compile(
+    r"""
+      [eE]'(?:\\.|''|[^'\\])*'          # a text of PostgreSQL with escapes
+    | '(?:''|[^'])*'
+    | "(?:""|[^"])*"
+    | `[^`]*`
+    | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$
+    | --[^\n]*
+    | /\*.*?\*/
+    | (?P<cursor>(?<![:\w]):cursor\b)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ASKS_FOR_NULL = re.compile(r"(?:::\w[\w ]*(?:\(\d+\))?)?(?:\s+AS\s+[\w ]+)?\s*\)?\s*\bIS\s+(?:NOT\s+)?NULL\b", re.I)
+_REPLACES_NULL = re.compile(r"\b(?:COALESCE|IFNULL|ISNULL|NVL)\s*\(\s*(?:CAST\s*\(\s*)?$", re.I)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query, cut where `:cursor` stands."""
+
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sql: str) -> Query:
+        """The query without a closing semicolon."""
+        sql = re.sub(r"[\s;]+\Z", "", sql)
+        parts, begin = [], 0
+        for found in _PIECES.finditer(sql):
+            if found["cursor"]:
+                parts.append(sql[begin : found.start()])
+                begin = found.end()
+        return cls((*parts, sql[begin:]))
+
+    @property
+    def has_cursor(self) -> bool:
+        """True if `:cursor` occurs."""
+        return len(self.parts) > 1
+
+    @property
+    def handles_null(self) -> bool:
+        """True if the query says what no cursor means: `:cursor IS NULL OR ...`, or by COALESCE."""
+        return any(_ASKS_FOR_NULL.match(part) for part in self.parts[1:]) or any(
+            _REPLACES_NULL.search(part) for part in self.parts[:-1]
+        )
+
+    def with_literal(self, literal: str) -> str:
+        """The query with a constant of SQL in place of `:cursor`."""
+        return literal.join(self.parts)
+
+    def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
+        """The query and its parameters, in a style of PEP 249 or in that of DuckDB, `dollar`; cast: after each mark."""
+        times = len(self.parts) - 1
+        if paramstyle in ("format", "pyformat"):  # where a percent sign has to be doubled
+            mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast
+            sql = mark.join(part.replace("%", "%%") for part in self.parts)
+            return sql, (value,) * times if paramstyle == "format" else {"cursor": value}
+        if paramstyle == "qmark":
+            return f"?{cast}".join(self.parts), (value,) * times
+        if paramstyle in ("numeric", "numeric_dollar"):
+            return ((":1" if paramstyle == "numeric" else "$1") + cast).join(self.parts), (value,)
+        return ((":cursor" if paramstyle == "named" else "$cursor") + cast).join(self.parts), {"cursor": value}
