@@ -94,6 +94,8 @@ class Outcome:
     run: str
     documents: int
     passages: int
+    files_read: int
+    files_unchanged: int  # known from the last version, and not opened
     parts_made: int
     parts_reused: int
     parts_differing: int
@@ -155,6 +157,8 @@ class OpenRun:
             run=self.record.run_id,
             documents=manifest.corpus.documents,
             passages=manifest.corpus.passages,
+            files_read=report.total("files_read"),
+            files_unchanged=report.total("files_unchanged"),
             parts_made=report.parts_made,
             parts_reused=report.parts_reused,
             parts_differing=sum(stage.parts_differing for stage in report.stages.values()),

@@ -81,6 +81,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[str]:
         yield f"published version {outcome.version}: {size}"
     else:
         yield f"nothing to do: version {outcome.version} is up to date"
+    if outcome.files_unchanged:
+        yield f"{counted(outcome.files_read, 'file')} read, {outcome.files_unchanged:,} unchanged"
     yield (
         f"parts: {outcome.parts_made} made, {outcome.parts_reused} reused; vectors: {outcome.vectors_made} made, "
         f"{outcome.vectors_reused} reused; {duration(outcome.seconds)}"

@@ -12,7 +12,6 @@ import indexmill
 from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import GateRefused
-from storage import runs
 from storage.folder import open_folder
 from storage.readings import find_reading, tables_of
 from tasks.stages.ingest import known, sources
@@ -28,6 +27,7 @@ class Folder:
         self.folder = folder
         self.corpus = folder / "corpus"
         self.corpus.mkdir()
+        self.last: Outcome | None = None
         self.chosen = settings(folder / "store", self.corpus, families=NO_FAMILIES, **changes)
 
     def write(self, name: str, text: str) -> Path:
@@ -37,7 +37,8 @@ class Folder:
         return path
 
     def night(self, **options: Any) -> Outcome:
-        return build(self.chosen, **options)
+        self.last = build(self.chosen, **options)
+        return self.last
 
     def fresh(self) -> str:
         """The manifest of a build of an empty store."""
@@ -46,10 +47,9 @@ class Folder:
 
     @property
     def read(self) -> tuple[int, int]:
-        """The files that the last run read, and those it did not."""
-        report = runs.list_runs(open_folder(self.folder / "store"))[-1].end.report  # type: ignore[union-attr]
-        found = report["stages"]["ingest"]  # type: ignore[index, call-overload]
-        return int(found.get("files_read", 0)), int(found.get("files_unchanged", 0))
+        """The files that the last night read, and those it did not."""
+        assert self.last is not None
+        return self.last.files_read, self.last.files_unchanged
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 """The ingest stage: corpus files become documents, shard by shard; rows that cannot become documents go to quarantine.
 
-sources       paths, folders and globs -> files
+listing       paths, and places such as buckets and databases -> files
+sources       folders and globs of this machine -> files; a file -> its bytes
+places        what each kind of place can do
+known         what the last version read, and which files are unchanged since
 formats       a file -> rows
 documents     a row -> a document, or a refusal with its reason
-spill         scan, plan, documents_of: the stage itself, in bounded memory
+spill         scan, carry, plan, documents_of: the stage itself, in bounded memory
+read_part     files whose reading takes long, as parts that outlive an interrupted build
 supervisor    runs scans in a child process, and finds the files that crash or stall it
 scan_process  the parent's handle on the child process; `scanner` is its program
 """
