@@ -7,10 +7,12 @@ distances, indents and ends; lines whose pieces stand below each other make tabl
 
 from __future__ import annotations
 
+import bisect
+import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,18 +21,20 @@ from tasks.stages.ingest.formats.pdf_text import Box, Frame, Piece
 __all__ = ["Block", "Line", "Style", "blocks_of", "joined", "lines_of", "rows_of"]
 
 _DEPTH = 12
-_CELL_GAP = 1.4  # em, of a gap between cells
+_CELL_GAP = 1.05  # em, of a gap between cells
 _LEADING = 1.32  # of the usual distance of lines: more begins a paragraph
 _INDENT = 0.8  # em
 _TABS = 60  # columns of a table at most
 
 _BULLET = re.compile(
-    r"^[\u2022\u2023\u2043\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u2219\u27a2\u2756\u2713\u2714\u25b6\u25ba\u25b8\u2217\u25c6\u00b7](?:\s+|$)"
+    r"^(?:[\u2022\u2023\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u27a2\u25b6\u25ba\u25b8](?:\s*)"
+    r"|[\u2043\u2219\u2756\u2713\u2714\u2217\u25c6\u00b7](?:\s+|$))"
 )
 _DASH = re.compile(r"^[-\u2013\u2014*]\s+(?=\S)")
 _NUMBER = re.compile(r"^(?:(\d{1,3})([.)])|(\(\d{1,3}\)|\(?[a-z]\)|\(?[ivx]{1,5}\)|\[\d{1,3}\]))(?:\s+|$)")
-_LEADERS = re.compile(r"\s*(?:\.\s?){4,}\s*|\s*(?:\s\.){3,}\s*")
+_LEADERS = re.compile(r"\s*(?:\.\s?){4,}\s*|\s*(?:\s\.){3,}\s*|\s*(?:\s\.){2}\s*(?=\d{1,4}$)")
 _ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\uff01", "\uff1f")
+_SECTION = re.compile(r"(?:\d{1,3}|[A-Z])(?:\.\d{1,3}){0,4}\.?")
 _HYPHENS = "-\u2010\u00ad"
 _WORD_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _WORD_START = re.compile(r"^([^\W\d_]+)")
@@ -155,7 +159,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
     cells: list[Piece] = []
     lengths: list[tuple[int, int]] = []  # bold and monospaced letters of each cell
     for piece in row:
-        said = len(piece.text)
+        said = sum(map(str.isalpha, piece.text))
         if cells:
             last = cells[-1]
             gap, em = piece.x0 - last.x1, min(max(piece.size, 1.0), max(last.size, 1.0))
@@ -170,7 +174,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
                     space = ""
                 bold, mono = lengths[-1]
                 lengths[-1] = (bold + said * piece.bold, mono + said * piece.mono)
-                larger = piece if said > len(last.text) else last
+                larger = piece if len(piece.text) > len(last.text) else last
                 cells[-1] = Piece(
                     last.text + space + piece.text,
                     last.x0,
@@ -184,8 +188,11 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
         cells.append(Piece(piece.text, piece.x0, piece.top, piece.x1, piece.bottom, piece.base, piece.size))
         lengths.append((said * piece.bold, said * piece.mono))
     for cell, (bold, mono) in zip(cells, lengths, strict=True):
-        letters = len(cell.text)
-        cell.bold, cell.mono = bold >= 0.8 * letters, mono >= 0.85 * letters
+        letters = sum(map(str.isalpha, cell.text))
+        if letters:
+            cell.bold, cell.mono = bold >= 0.8 * letters, mono >= 0.85 * letters
+        else:
+            cell.bold, cell.mono = row[0].bold, all(piece.mono for piece in row)
     return cells
 
 
@@ -213,7 +220,7 @@ def _columns(pieces: list[Piece], frame: Frame, depth: int) -> list[list[Piece]]
     rows = rows_of(pieces)
     left, right = min(piece.x0 for piece in pieces), max(piece.x1 for piece in pieces)
     for gutter in _gutters(rows, left, right):
-        band = _band(rows, gutter, left, right)
+        band = _band(rows, gutter, frame.width)
         if band is None:
             continue
         first, last = band
@@ -257,7 +264,7 @@ def _gutters(rows: Sequence[Sequence[Piece]], left: float, right: float) -> list
     return [place for _, place in sorted(peaks)[:5]]
 
 
-def _band(rows: Sequence[Sequence[Piece]], gutter: float, left: float, right: float) -> tuple[int, int] | None:
+def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> tuple[int, int] | None:
     """The longest run of rows that a gutter parts into columns of prose, as (first, last + 1)."""
     best: tuple[int, int, int] | None = None
     first = 0
@@ -265,7 +272,7 @@ def _band(rows: Sequence[Sequence[Piece]], gutter: float, left: float, right: fl
         crosses = at == len(rows) or any(piece.x0 < gutter - 1 and piece.x1 > gutter + 1 for piece in rows[at])
         if not crosses:
             continue
-        if at - first >= 4 and (best is None or at - first > best[0]) and _is_prose(rows[first:at], gutter):
+        if at - first >= 4 and (best is None or at - first > best[0]) and _is_prose(rows[first:at], gutter, page_width):
             best = (at - first, first, at)
         first = at + 1
     if best is None:
@@ -283,7 +290,7 @@ def _is_title(rows: Sequence[Sequence[Piece]], at: int, gutter: float) -> bool:
     return max(one.size for one in rows[at]) > 1.5 * max(one.size for one in rows[at + 1])
 
 
-def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float) -> bool:
+def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> bool:
     """Whether both sides of a gutter hold lines of text, and not the cells of a table."""
     sides: tuple[list[list[Piece]], list[list[Piece]]] = ([], [])
     for row in rows:
@@ -296,14 +303,63 @@ def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float) -> bool:
     both = sum(1 for row in rows if row[0].x1 <= gutter + 1 and row[-1].x1 > gutter + 1)
     if both < 2:
         return False
+    widths = [max(own[-1].x1 for own in side) - min(own[0].x0 for own in side) for side in sides]
+    if min(widths) >= 0.2 * page_width and _is_misaligned(sides[0], sides[1]):
+        return True
+    if min(map(len, sides)) >= 12 and _is_half(sides, gutter, page_width):
+        return True
+    if any(_gaps_wide(side) for side in sides):
+        return False
     for side in sides:
+        if statistics.median(sum(1 for _ in _parted(own)) for own in side) > 1:
+            return False
         start, end = min(own[0].x0 for own in side), max(own[-1].x1 for own in side)
         width = max(end - start, 1.0)
+        letters = sum(len(one.text) for own in side for one in own)
+        if len(side) < 15 and sum(len(one.text) for own in side for one in own if one.mono) > 0.5 * letters:
+            return False  # listings are aligned as well
         filled = statistics.median(sum(one.x1 - one.x0 for one in own) / width for own in side)
         long = statistics.median(sum(len(one.text) for one in own) for own in side)
         if filled < 0.5 or long < 14 or width < 60:
             return False
     return True
+
+
+def _parted(row: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces of a row that begin a cell."""
+    end = -math.inf
+    for piece in row:
+        if piece.x0 - end > _CELL_GAP * piece.size:
+            yield piece
+        end = max(end, piece.x1)
+
+
+def _is_half(sides: Sequence[Sequence[Sequence[Piece]]], gutter: float, page_width: float) -> bool:
+    """Whether two columns of one width share the page, whatever they hold: the cells of tables rarely do."""
+    starts = [min(own[0].x0 for own in side) for side in sides]
+    ends = [max(own[-1].x1 for own in side) for side in sides]
+    left, right = starts[1] - starts[0], ends[1] - starts[1]
+    even = abs((ends[0] - starts[0]) - right) < 0.12 * right
+    return even and abs(gutter - page_width / 2) < 0.04 * page_width and left > 0.3 * page_width
+
+
+def _gaps_wide(side: Sequence[Sequence[Piece]]) -> bool:
+    """Whether many lines are far from the one above, as in the columns of a table whose cells differ in height."""
+    close = sum(below[0].base - own[0].base <= 1.7 * own[0].size for own, below in pairwise(side))
+    return close < 0.6 * (len(side) - 1)
+
+
+def _is_misaligned(left: Sequence[Sequence[Piece]], right: Sequence[Sequence[Piece]]) -> bool:
+    """Whether the lines of both sides stand at different heights, which those of a table never do."""
+    if min(len(left), len(right)) < 8:
+        return False
+    bases = sorted(piece.base for own in left for piece in own)
+    others = sorted({round(piece.base, 1) for own in right for piece in own})
+    same = 0
+    for base in others:
+        at = bisect.bisect_left(bases, base - 0.6)
+        same += at < len(bases) and bases[at] <= base + 0.6
+    return same < 0.5 * len(others)
 
 
 # Blocks of a column.
@@ -325,6 +381,7 @@ class _Column:
         self._right = ends[int(0.9 * (len(ends) - 1))] if ends else max((line.x1 for line in lines), default=0.0)
         starts = sorted(line.x0 for line in lines)
         self._left = starts[int(0.1 * (len(starts) - 1))] if starts else 0.0
+        self._hanging = self._hangs()
 
     def blocks(self) -> list[Block]:
         found: list[Block] = []
@@ -353,7 +410,18 @@ class _Column:
         return found
 
     def _is_code(self, at: int) -> bool:
-        return self._lines[at].mono and not self._style.mono
+        return self._lines[at].mono and not self._style.mono and not self._is_within_prose(at)
+
+    def _is_within_prose(self, at: int) -> bool:
+        """Whether a monospaced line is but the part of a paragraph that happens to fill one."""
+        lines = self._lines
+        if at + 1 < len(lines) and lines[at + 1].mono:
+            return False
+        line = lines[at]
+        above = lines[at - 1] if at else None
+        if above is None or above.mono or not 0 < line.gap <= 1.15 * self._leading * line.size:
+            return False
+        return not self._is_short(above, line) and not above.text.endswith(":") and line.x0 < self._left + 4 * line.size
 
     def _code(self, lines: Sequence[Line]) -> Block:
         left = min(line.x0 for line in lines)
@@ -379,8 +447,10 @@ class _Column:
         small, large = sorted((above.size, line.size))
         if large > 1.1 * small and abs(large - small) > 0.7:
             return True
-        if line.gap > _LEADING * max(self._leading, 1.0) * max(large, 1.0) or line.gap < 0:
-            return True
+        usual = max(self._leading, 1.0) * max(large, 1.0)
+        if line.gap > _LEADING * usual or line.gap < 0:
+            goes_on = line.text[:1].islower() and not above.text.endswith(_ENDS) and not self._is_short(above, line)
+            return not (goes_on and 0 < line.gap < 1.8 * usual)
         if above.bold != line.bold and (self._is_short(above, line) or self._is_short(line, None)):
             return True
         if _is_item(line.text):
@@ -389,35 +459,57 @@ class _Column:
             return False
         start = self._lines[first]
         if _is_item(start.text):
-            return at - first >= 1 and line.x0 < start.x0 - 0.3 * em
+            if line.x0 < start.x0 - 0.3 * em:
+                return True
+            if line.x0 > start.x0 + 0.5 * em:
+                return False
+            hung = at - first >= 2 and above.x0 > start.x0 + 0.5 * em
+            return hung or self._is_short(above, line, self._edge(at - 1))
         if self._is_centred(above) and self._is_centred(line):
             return False
         indent = line.x0 - above.x0
-        if indent > _INDENT * em and indent < 6 * em and not (at - first == 1 and self._hangs(first)):
-            return True
+        if self._hanging:
+            return line.x0 < self._left + 0.5 * em and above.x0 > self._left + _INDENT * em
+        if _INDENT * em < indent < 6 * em:
+            spaced = at - first == 1 and first > 0 and above.gap > 1.15 * line.gap
+            return not (spaced and (at + 1 == len(self._lines) or self._lines[at + 1].gap > 1.15 * line.gap))
         if indent < -_INDENT * em and at - first > 1:
             return True
         if line.size > 1.1 * self._style.size:
             return False  # a heading over several lines
-        return self._is_short(above, line) and above.text.endswith(_ENDS)
+        return above.text.endswith(_ENDS) and self._is_short(above, line, self._edge(at - 1))
 
-    def _hangs(self, first: int) -> bool:
-        """Whether the lines after the first are indented, as those of references are."""
-        below = self._lines[first + 1 : first + 4]
-        return (
-            len(below) > 1
-            and all(abs(line.x0 - below[0].x0) < 1 for line in below)
-            and below[0].gap <= (_LEADING * self._leading * below[0].size)
-        )
+    def _hangs(self) -> bool:
+        """Whether paragraphs begin at the left edge and go on indented, as references do."""
+        votes = 0
+        for first, second, third in zip(self._lines, self._lines[1:], self._lines[2:], strict=False):
+            em = max(first.size, 1.0)
+            if abs(second.x0 - third.x0) > 1 or third.gap > _LEADING * self._leading * em:
+                continue
+            if second.gap <= _LEADING * self._leading * em and not _is_item(first.text):
+                indent = second.x0 - first.x0
+                votes += (_INDENT * em < indent < 6 * em) - (-6 * em < indent < -_INDENT * em)
+        return votes >= 2
 
-    def _is_short(self, line: Line, below: Line | None) -> bool:
-        """Whether a line ends so early that the first word of the next one would have found a place."""
+    def _edge(self, at: int) -> float:
+        """The right edge of the lines around one that follow each other closely; of the column where they are few."""
+        lines, first, last = self._lines, at, at
+        while first > max(0, at - 3) and 0 < lines[first].gap <= _LEADING * self._leading * lines[first].size:
+            first -= 1
+        while last < min(len(lines) - 1, at + 3) and (
+            0 < lines[last + 1].gap <= _LEADING * self._leading * lines[last + 1].size
+        ):
+            last += 1
+        return max(line.x1 for line in lines[first : last + 1]) if last - first >= 2 else self._right
+
+    def _is_short(self, line: Line, below: Line | None, edge: float | None = None) -> bool:
+        """Whether a line ends so early that the first word of the next one would have found a place before the edge."""
         word = 3 * line.size
         if below is not None:
             first = below.cells[0]
             head = first.text.split(" ", 1)[0]
             word = (first.x1 - first.x0) * len(head) / max(len(first.text), 1)
-        return line.x1 + word + 1.2 * line.size < self._right
+        return line.x1 + word + 1.2 * line.size < (self._right if edge is None else edge)
 
     def _is_centred(self, line: Line) -> bool:
         middle = (self._left + self._right) / 2
@@ -426,11 +518,12 @@ class _Column:
 
     def _prose(self, lines: Sequence[Line]) -> Block:
         texts = []
+        edge = max(line.x1 for line in lines) if len(lines) > 2 else self._right
         for number, line in enumerate(lines):
             said = _LEADERS.sub(" ... ", line.text).strip()
             below = lines[number + 1] if number + 1 < len(lines) else None
             meant = below is not None and (
-                (self._is_short(line, below) and not said.endswith(tuple(_HYPHENS))) or " ... " in said
+                (self._is_short(line, below, edge) and not said.endswith(tuple(_HYPHENS))) or " ... " in said
             )
             texts.append(said + "\n" * meant)
         size = max(lines, key=lambda line: len(line.text)).size
@@ -462,16 +555,25 @@ class _Column:
         lines = self._lines
         if len(lines[at].cells) < 2 or self._is_code(at) or _LEADERS.search(lines[at].text):
             return at
+        if (
+            len(lines[at].cells) == 2
+            and _SECTION.fullmatch(lines[at].cells[0].text)
+            and (lines[at].bold or lines[at].size > 1.1 * self._style.size)
+        ):
+            return at
         stop, last = at + 1, at + 1
+        second = lines[at].cells[1].x0
         while (
             stop < len(lines)
             and lines[stop].gap < 2.6 * max(lines[stop].size, lines[stop - 1].size)
             and lines[stop].gap >= 0
         ):
-            if _LEADERS.search(lines[stop].text):
+            if _LEADERS.search(lines[stop].text) or self._is_code(stop):
                 break
             if len(lines[stop].cells) >= 2:
                 last = stop + 1
+            elif lines[stop].x0 > second - 3 and lines[stop].gap < _LEADING * self._leading * lines[stop].size:
+                last = stop + 1  # goes on in a later cell
             elif stop + 1 - last > 2 or (lines[stop].x0 <= lines[at].x0 + 1 and lines[stop].x1 > self._right - 1):
                 break
             stop += 1
@@ -491,6 +593,11 @@ class _Column:
     def _is_grid(self, lines: Sequence[Line], bounds: Sequence[tuple[float, float]]) -> bool:
         """Whether the cells stand in the columns: few over two of them, and enough that begin or end together."""
         if len(bounds) > _TABS:
+            return False
+        below = [line.gap for line in lines[1:]]
+        if statistics.median(below) < 0.9 * self._style.size or (len(lines) == 2 and below[0] < 1.05 * lines[0].size):
+            return False  # a formula over several lines
+        if len(lines) == 2 and len({len(line.cells) for line in lines}) > 1:
             return False
         across = aligned = cells = 0
         for column in range(len(bounds)):
@@ -524,7 +631,7 @@ class _Column:
                 rows
                 and not row[0]
                 and number
-                and filled_first > 0.3 * len(lines)
+                and filled_first > 0.15 * len(lines)
                 and line.gap < _LEADING * self._leading * line.size
                 and sum(map(bool, row)) < len(bounds)
             )

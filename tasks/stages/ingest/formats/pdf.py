@@ -21,7 +21,7 @@ import pypdfium2 as pdfium
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import escaped, fenced, table
-from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, rows_of
+from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture, require_tesseract
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
@@ -38,7 +38,7 @@ from tasks.stages.ingest.formats.pdf_text import (
 __all__ = ["extract"]
 
 _DPI = 200
-_MARGIN = 0.13  # of a page's height, above and below, where running heads are looked for
+_MARGIN = 0.17  # of a page's height, above and below, where running heads are looked for
 _NEAR = 6.0  # points between the places of one running head
 _WINDOW = 8  # pages
 _MOST_WORDS = 1_000_000
@@ -47,6 +47,21 @@ _LONGEST_HEADING = 200
 _ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\uff01", "\uff1f")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _PAGE_NUMBER = re.compile(r"\b(?:\d+|[ivxlc]{1,7})\b")
+_CONTENTS = frozenset(
+    {
+        "abstract",
+        "contents",
+        "contenidos",
+        "indice",
+        "inhalt",
+        "inhaltsverzeichnis",
+        "sommaire",
+        "spistreści",
+        "sumário",
+    }
+    | {"tabledesmatières", "tableofcontents", "índice", "índicegeneral", "содержание", "оглавление"}
+    | {"目录", "目次"}
+)
 _NUMBERS = re.compile(r"\d+")
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?")
 _FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
@@ -93,7 +108,7 @@ def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
                 block.apart = frame is not page.frames[0]
             found += of_frame
         blocks += found
-    levels = _levels(blocks, style, outline_of(document))
+    blocks, levels = _whole_headings(blocks, _levels(blocks, style, outline_of(document)))
     said = information(document)
     written = _Written(limits.text_bytes)
     for block, level in _joined_over_breaks(blocks, levels, style):
@@ -194,11 +209,11 @@ def _style(pages: Sequence[PageText]) -> Style:
 
 @dataclass(slots=True)
 class _Margin:
-    """A line in the upper or lower margin of a page."""
+    """A line in the upper or lower margin of a page. texts: of itself and its parts, with # for numbers."""
 
     page: int
     place: float
-    text: str  # with # for numbers
+    texts: tuple[str, ...]
     numbers: tuple[int, ...]
     pieces: list[Piece]
 
@@ -206,16 +221,20 @@ class _Margin:
 def _drop_running_heads(pages: Sequence[PageText]) -> None:
     """Remove the lines that repeat in the margins, apart from their numbers, from the pieces of all pages."""
     dropped: set[int] = set()
+    count = len(pages)
     for top in (True, False):
         lines = [line for page in pages if page.frames for line in _margin(page, page.frames[0], top=top)]
+        usual = Counter(round(line.place / _NEAR) for line in lines)
         by_text: dict[str, list[_Margin]] = {}
         for line in lines:
-            by_text.setdefault(line.text, []).append(line)
+            for text in line.texts:
+                by_text.setdefault(text, []).append(line)
         for same in by_text.values():
             for group in _at_one_place(same):
-                if _repeats([line.page for line in group], len(pages)):
+                of_head = max(usual[round(line.place / _NEAR)] for line in group) >= max(6, 0.5 * count)
+                if _repeats([line.page for line in group], count, 2 if of_head else 3):
                     dropped.update(id(piece) for line in group for piece in line.pieces)
-        dropped.update(id(piece) for line in _numbered(lines, len(pages)) for piece in line.pieces)
+        dropped.update(id(piece) for line in _numbered(lines, count) for piece in line.pieces)
     if dropped:
         for page in pages:
             for frame in page.frames:
@@ -223,14 +242,17 @@ def _drop_running_heads(pages: Sequence[PageText]) -> None:
 
 
 def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
+    """The outermost two lines of a page, as far as they are in its margin."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
     rows = rows_of(within)
-    for row in rows[:3] if top else rows[-3:]:
-        said = " ".join(piece.text for piece in row).lower()
-        text = (_PAGE_NUMBER if len(said) <= 8 else _NUMBERS).sub("#", said)
+    for row in rows[:2] if top else rows[-2:]:
+        cells = [cell.text.lower() for line in lines_of(row) for cell in line.cells]
+        said = " ".join(cells)
         numbers = tuple(int(number) for number in re.findall(r"(?<![\d.])\d{1,5}(?![\d.])", said))
-        yield _Margin(page.number, max(piece.base for piece in row), text, numbers, row)
+        texts = {_NUMBERS.sub("#", cell) for cell in cells if sum(map(str.isalpha, cell)) >= 4}
+        texts.add((_PAGE_NUMBER if len(said) <= 8 else _NUMBERS).sub("#", said))
+        yield _Margin(page.number, max(piece.base for piece in row), tuple(sorted(texts)), numbers, row)
 
 
 def _at_one_place(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
@@ -244,14 +266,14 @@ def _at_one_place(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
         yield group
 
 
-def _repeats(numbers: Sequence[int], count: int) -> bool:
+def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
     """Whether a line on these pages is a running head: on every page of a few, or on several that are close."""
     pages = sorted(set(numbers))
     if count <= 3:
         return count > 1 and len(pages) == count
     if len(pages) >= max(3, 0.3 * count):
         return True
-    return any(later - first <= _WINDOW for first, later in zip(pages, pages[2:], strict=False))
+    return any(later - first <= _WINDOW for first, later in zip(pages, pages[enough - 1 :], strict=False))
 
 
 def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
@@ -261,9 +283,8 @@ def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
         places.update({(round(line.place / _NEAR), number - line.page) for number in line.numbers})
     usual = {key for key, times in places.items() if times >= max(3, 0.3 * count)}
     for line in lines:
-        if len(line.text) <= 120 and any(
-            (round(line.place / _NEAR), number - line.page) in usual for number in line.numbers
-        ):
+        short = max(map(len, line.texts)) <= 120
+        if short and any((round(line.place / _NEAR), number - line.page) in usual for number in line.numbers):
             yield line
 
 
@@ -271,26 +292,59 @@ def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
 
 
 def _levels(blocks: Sequence[Block], style: Style, outline: Sequence[OutlineEntry]) -> dict[int, int]:
-    """The levels of headings by the number of the block: by the outline where it has them, by rank of fonts elsewhere."""
+    """The levels of headings by the number of the block: by the outline, and elsewhere by rank of their fonts."""
     marked: dict[tuple[str, int], int] = {}
     for entry in outline:
         if (key := _folded(entry.title)) and entry.page:
             marked.setdefault((key, entry.page), entry.level)
     found: dict[int, tuple[float, bool]] = {}
     outlined: dict[int, int] = {}
+    leaders: Counter[int] = Counter()
+    for block in blocks:
+        leaders[block.page] += sum(" ... " in line for line in block.lines)
     for number, block in enumerate(blocks):
         if block.kind not in ("paragraph", "item") or block.apart or not block.size:
             continue
         said = _heading_text(block)
         if len(said) > _LONGEST_HEADING or len(block.lines) > 5 or not any(map(str.isalpha, said)):
             continue
-        level = _in_outline(said, block.page, marked) if marked else None
+        if leaders[block.page] >= 4 and re.search(r"\s(?:\d{1,4}|[ivxl]{1,6})$", said):
+            continue  # an entry of a table of contents
+        level = _in_outline(said, block, marked) if marked else None
         if level is not None:
             outlined[number] = level
         elif not _looks_like_heading(block, said, style):
             continue
         found[number] = (round(2 * block.size) / 2, block.bold)
     return _ranked(found, outlined)
+
+
+def _whole_headings(blocks: Sequence[Block], levels: dict[int, int]) -> tuple[list[Block], dict[int, int]]:
+    """The blocks and levels, with the lines of a large heading that were taken for headings each as one."""
+    kept: list[Block] = []
+    of_kept: dict[int, int] = {}
+    for number, block in enumerate(blocks):
+        above = kept[-1] if kept else block
+        level = levels.get(number, 0)
+        goes_on = (
+            level
+            and of_kept.get(len(kept) - 1) == level
+            and above.page == block.page
+            and above.kind == block.kind == "paragraph"
+            and (round(above.size), above.bold) == (round(block.size), block.bold)
+            and -0.5 * block.size < block.box[1] - above.box[3] < 0.6 * block.size
+            and min(above.box[2], block.box[2]) > max(above.box[0], block.box[0])
+            and len(above.lines) + len(block.lines) <= 4
+        )
+        if goes_on:
+            above.lines = [*above.lines, *block.lines]
+            left, top, right, bottom = above.box
+            above.box = (min(left, block.box[0]), top, max(right, block.box[2]), max(bottom, block.box[3]))
+            continue
+        if level:
+            of_kept[len(kept)] = level
+        kept.append(block)
+    return kept, of_kept
 
 
 def _ranked(found: dict[int, tuple[float, bool]], outlined: dict[int, int]) -> dict[int, int]:
@@ -337,12 +391,23 @@ def _folded(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _in_outline(said: str, page: int, marked: dict[tuple[str, int], int]) -> int | None:
+def _in_outline(said: str, block: Block, marked: dict[tuple[str, int], int]) -> int | None:
     """The level of the bookmark that leads to this page and says the same, with or without a number before it."""
-    for text in (said, re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", said, flags=re.IGNORECASE)):
-        level = marked.get((_folded(text), page))
+    bare = re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", said, flags=re.IGNORECASE)
+    for text in (said, bare):
+        level = marked.get((_folded(text), block.page))
         if level is not None:
             return level
+    first, _, rest = said.partition(" ")
+    if (
+        rest
+        and len(block.lines) == 1
+        and len(first) > 2
+        and len(said) <= 100
+        and rest[0].isupper()
+        and said[-1].isalpha()
+    ):
+        return marked.get((_folded(first), block.page))  # a name and what it is, as in manuals of functions
     return None
 
 
@@ -352,12 +417,18 @@ def _title(said: dict[str, str], blocks: Sequence[Block], levels: dict[int, int]
     letters = sum(map(str.isalpha, given))
     if letters >= 3 and len(given) <= 300 and not _FILE_NAME.search(given) and not _MADE_BY.match(given):
         return given
-    first = [number for number in levels if blocks[number].page <= 3]
+    first = [
+        number for number in levels if blocks[number].page <= 3 and not _is_contents(_heading_text(blocks[number]))
+    ]
     if not first:
         return ""
     largest = max(first, key=lambda number: (round(blocks[number].size, 1), -number))
     title = " ".join(_heading_text(blocks[largest]).split())
     return title if len(title.encode()) <= MAX_TITLE_BYTES else ""
+
+
+def _is_contents(heading: str) -> bool:
+    return _folded(heading) in _CONTENTS
 
 
 def _plain(text: str) -> str:
@@ -415,7 +486,7 @@ def _continued(kept: Sequence[tuple[Block, int]], block: Block, level: int, styl
         if block.page == page and block.box[1] >= top:
             return None  # below it, in the same column
         last = before.lines[-1].rstrip()
-        if not last or not first or last.endswith(_ENDS):
+        if not last or not first or last.endswith(_ENDS) or " ... " in last:
             return None
         small = first[0].islower()
         if back:

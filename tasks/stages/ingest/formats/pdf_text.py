@@ -54,13 +54,22 @@ _LIGATURES = {
 _BULLETS = dict.fromkeys(
     "\uf0b7\uf0a7\uf076\uf0d8\uf0fc\uf02d\uf0a8\uf06e\uf071\uf0b0", "\u2022"
 )  # of Symbol and Wingdings
+_BRACKETS = dict(
+    zip(
+        map(chr, range(0xF8EB, 0xF8FF)),
+        "\u239b\u239c\u239d\u23a1\u23a2\u23a3\u23a7\u23a8\u23a9\u23aa"
+        "\u23ae\u239e\u239f\u23a0\u23a4\u23a5\u23a6\u23ab\u23ac\u23ad",
+        strict=True,
+    )
+)  # parts of tall brackets, of Adobe's Symbol
+_SAID = {**_LIGATURES, **_BULLETS, **_BRACKETS}
 _DROPPED = frozenset("\u200b\u200c\u2060\ufeff\ufffe\uffff\ufffd")
 _ACCENTS = {
     "\u00b4": "\u0301", "`": "\u0300", "\u00a8": "\u0308", "\u02c6": "\u0302", "^": "\u0302", "~": "\u0303",
     "\u02dc": "\u0303", "\u00b8": "\u0327", "\u02c7": "\u030c", "\u02da": "\u030a", "\u00af": "\u0304",
     "\u02d8": "\u0306", "\u02d9": "\u0307", "\u02dd": "\u030b", "\u02db": "\u0328",
 }  # fmt: skip
-_BOLD = re.compile(r"bold|black|heavy|demi|cmbx|cmssbx|sfbx|sfsx|cmb\d|-b$|semib|msbm0", re.IGNORECASE)
+_BOLD = re.compile(r"bold|black|heavy|demi|cmbx|cmssbx|sfbx|sfsx|cmb\d|-b$|semib|-medi(?:$|ital)", re.IGNORECASE)
 _MONO = re.compile(
     r"mono|courier|consol|typewriter|cmtt|sftt|cmsltt|cmitt|lmtt|eztt|txtt|menlo|inconsol|sourcecode|fixed|nimbusmon|tctt|"
     r"beramon|lucidatype|luximono|sltt",
@@ -277,6 +286,7 @@ class _Pieces:
         self._place = place
         self._found: dict[int, list[Piece]] = {}
         self._fonts: dict[int, tuple[bool, bool]] = {}
+        self._drawn: set[tuple[int, str, int, int]] = set()
         self._letters: list[str] = []
         self._piece: Piece | None = None
         self._turns = 0
@@ -336,9 +346,7 @@ class _Pieces:
             first, second = self._place.point(left, top, turns), self._place.point(right, bottom, turns)
             x0, x1 = (first[0], second[0]) if first[0] <= second[0] else (second[0], first[0])
             y0, y1 = (first[1], second[1]) if first[1] <= second[1] else (second[1], first[1])
-            self._add(
-                _LIGATURES.get(letter) or _BULLETS.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns
-            )
+            self._add(_SAID.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns)
         self._end()
 
     def _add(self, letter: str, box: Box, base: float, size: float, bold: bool, mono: bool, turns: int) -> None:
@@ -354,7 +362,7 @@ class _Pieces:
             goes_on = (
                 turns == self._turns
                 and abs(base - piece.base) <= _SAME_BASE * em
-                and -0.6 * em < gap < _WIDE * em
+                and (-0.6 if self._accent is None else -1.3) * em < gap < _WIDE * em
                 and (mono == piece.mono or not self._space)
             )
             if not goes_on:
@@ -392,9 +400,20 @@ class _Pieces:
         piece = self._piece
         if piece is not None:
             piece.text = unicodedata.normalize("NFC", "".join(self._letters))
-            if piece.text:
+            if piece.text and not self._is_again(piece):
                 self._found.setdefault(self._turns, []).append(piece)
         self._piece, self._letters, self._accent = None, [], None
+
+    def _is_again(self, piece: Piece) -> bool:
+        """Whether the same text was drawn at this place before, for a shadow, for bold letters or a layer."""
+        column, line = round(piece.x0 / 1.5), round(piece.base / 1.5)
+        near = [
+            (self._turns, piece.text, x, y) for x in range(column - 1, column + 2) for y in range(line - 1, line + 2)
+        ]
+        if any(key in self._drawn for key in near):
+            return True
+        self._drawn.add((self._turns, piece.text, column, line))
+        return False
 
     def _shape(self, handle: Any, index: int) -> tuple[float, int, float]:
         """Size of the font on the page, direction, and baseline of a character."""
