@@ -122,7 +122,7 @@ class Block:
     apart: bool = False  # read in another direction than the page
     full: bool = False  # its last line goes to the right edge of its column
     fits: bool = False  # its first line begins at the left edge of its column
-    end: tuple[int, float] | None = None  # page and top of the last part, if it has several
+    end: tuple[int, float] | None = None  # page and bottom of the last part, if it has several
 
 
 def rows_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
@@ -311,8 +311,7 @@ def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float)
     if any(_gaps_wide(side) for side in sides):
         return False
     for side in sides:
-        if statistics.median(sum(1 for _ in _parted(own)) for own in side) > 1:
-            return False
+        cells = statistics.median(sum(1 for _ in _parted(own)) for own in side)
         start, end = min(own[0].x0 for own in side), max(own[-1].x1 for own in side)
         width = max(end - start, 1.0)
         letters = sum(len(one.text) for own in side for one in own)
@@ -320,7 +319,7 @@ def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float)
             return False  # listings are aligned as well
         filled = statistics.median(sum(one.x1 - one.x0 for one in own) / width for own in side)
         long = statistics.median(sum(len(one.text) for one in own) for own in side)
-        if filled < 0.5 or long < 14 or width < 60:
+        if filled < 0.5 or long < (14 if cells <= 1 else 20 * cells) or width < 60:
             return False
     return True
 
@@ -450,7 +449,7 @@ class _Column:
         usual = max(self._leading, 1.0) * max(large, 1.0)
         if line.gap > _LEADING * usual or line.gap < 0:
             goes_on = line.text[:1].islower() and not above.text.endswith(_ENDS) and not self._is_short(above, line)
-            return not (goes_on and 0 < line.gap < 1.8 * usual)
+            return not (goes_on and 0 < line.gap < 1.6 * usual)
         if above.bold != line.bold and (self._is_short(above, line) or self._is_short(line, None)):
             return True
         if _is_item(line.text):

@@ -201,7 +201,7 @@ def _style(pages: Sequence[PageText]) -> Style:
     if not total:
         return Style(10.0)
     size = max(sizes.items(), key=lambda item: (item[1], -item[0]))[0]
-    return Style(max(size, 1.0), bold > 0.6 * total, mono > 0.7 * total)
+    return Style(max(size, 1.0), bold > 0.6 * total, mono > 0.9 * total)
 
 
 # Running heads.
@@ -235,7 +235,7 @@ def _drop_running_heads(pages: Sequence[PageText]) -> None:
                 if _repeats([line.page for line in group], count, 2 if of_head else 3):
                     dropped.update(id(piece) for line in group for piece in line.pieces)
         dropped.update(id(piece) for line in _numbered(lines, count) for piece in line.pieces)
-    if dropped:
+    if any(id(piece) not in dropped for page in pages for frame in page.frames for piece in frame.pieces):
         for page in pages:
             for frame in page.frames:
                 frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in dropped]
@@ -245,8 +245,10 @@ def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
     """The outermost two lines of a page, as far as they are in its margin."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
-    rows = rows_of(within)
-    for row in rows[:2] if top else rows[-2:]:
+    rows = rows_of(within) if top else rows_of(within)[::-1]
+    for number, row in enumerate(rows[:2]):
+        if number and abs(row[0].base - rows[0][0].base) > 1.8 * row[0].size:
+            return  # the text's own
         cells = [cell.text.lower() for line in lines_of(row) for cell in line.cells]
         said = " ".join(cells)
         numbers = tuple(int(number) for number in re.findall(r"(?<![\d.])\d{1,5}(?![\d.])", said))
@@ -465,7 +467,7 @@ def _joined_over_breaks(blocks: Sequence[Block], levels: dict[int, int], style: 
         before.parts += [(len(before.lines) + at, page, box) for at, page, box in block.parts]
         before.lines += block.lines
         before.full = block.full
-        before.end = (block.page, block.box[1])
+        before.end = (block.page, block.box[3])
     yield from kept
 
 
@@ -475,7 +477,7 @@ def _continued(kept: Sequence[tuple[Block, int]], block: Block, level: int, styl
         return None
     first = block.lines[0].strip()
     for back, (before, of_before) in enumerate(reversed(kept[-4:])):
-        page, top = before.end or (before.page, before.box[1])
+        page, bottom = before.end or (before.page, before.box[3])
         if block.page - page > 1 or of_before:
             return None
         is_text = before.kind in ("paragraph", "item") and not before.apart
@@ -483,14 +485,14 @@ def _continued(kept: Sequence[tuple[Block, int]], block: Block, level: int, styl
             continue  # a float or a footnote
         if abs(before.size - block.size) > 0.06 * style.size or before.bold != block.bold:
             return None
-        if block.page == page and block.box[1] >= top:
+        if block.page == page and block.box[1] > bottom - 0.5 * block.size:
             return None  # below it, in the same column
         last = before.lines[-1].rstrip()
         if not last or not first or last.endswith(_ENDS) or " ... " in last:
             return None
         small = first[0].islower()
         if back:
-            return before if small and before.full else None
+            return before if small else None
         return before if small or (before.full and last[-1] in "-\u2010,") or (before.full and block.fits) else None
     return None
 
@@ -525,7 +527,8 @@ class _Written:
                 indent = " " * len(head)
             body = escaped(joined(block.lines, vocabulary))
             for at, page, box in block.parts:
-                before = len(head) + len(escaped(joined(block.lines[:at], vocabulary)))
+                before = len(escaped(joined(block.lines[:at], vocabulary)))
+                before += len(head) + (body[before : before + 1] == " ")
                 places.append((min(before, len(head) + len(body) - 1), page, box))
             said = head + body.replace("\n", "\n" + indent)
             if not body:
