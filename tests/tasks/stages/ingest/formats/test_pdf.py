@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,8 @@ WIDTH, HEIGHT = 595.0, 842.0
 WORDS = tuple(
     word
     for line in (
-        "the pump moves water from the lower basin to the upper one while the gate stays closed and its valve holds the",
-        "pressure that the engineers have measured at noon on every day of the week since the station was opened",
+        "the pump moves water from the lower basin to the upper one while the gate stays closed and its valve holds",
+        "the pressure that the engineers have measured at noon on every day of the week since the station was opened",
     )
     for word in line.split()
 )
@@ -128,7 +129,8 @@ def test_a_line_across_parts_the_columns_above_it_from_those_below() -> None:
     paper.lines(310, 260, parts[3])
     text = read_pdf(paper.data()).text
     assert text == (
-        f"{' '.join(parts[0] + parts[1])}\n\n# Over both columns the second half of this page has a heading of its own\n\n"
+        f"{' '.join(parts[0] + parts[1])}\n\n"
+        "# Over both columns the second half of this page has a heading of its own\n\n"
         f"{' '.join(parts[2] + parts[3])}\n"
     )
 
@@ -670,6 +672,24 @@ def test_a_file_written_by_hand_is_read() -> None:
     assert read_pdf(one_page(stream(SHOW))).text == "Plain words\n"
 
 
+def scan_of(folder: Path, files: Mapping[str, bytes]) -> tuple[ScanResult, list[dict[str, Any]]]:
+    """The result of reading a corpus of these files in a process of its own, and the documents."""
+    (folder / "corpus").mkdir()
+    (folder / "spill").mkdir()
+    for name, data in files.items():
+        (folder / "corpus" / f"{name}.pdf").write_bytes(data)
+    settings = CorpusSettings(
+        paths=(str(folder / "corpus"),),
+        max_reading_memory_bytes=300 << 20,
+        max_document_bytes=1_000_000,
+        max_document_seconds=5,
+    )
+    result = supervisor.scan(find(settings).files, settings, folder / "spill")
+    planned = spill.plan([result], folder / "spill")
+    documents = [row for shard in planned.shards for row in spill.documents_of(shard, folder / "spill").to_pylist()]
+    return result, documents
+
+
 @pytest.mark.parametrize("data", [b"", b"GIF89a", b"%PD", b"<html>", b"PK\x03\x04" * 300], ids=repr)
 def test_what_is_no_pdf_is_refused(data: bytes) -> None:
     error = refused(data)
@@ -677,40 +697,33 @@ def test_what_is_no_pdf_is_refused(data: bytes) -> None:
     assert "not a PDF" in error.detail
 
 
-def test_every_beginning_of_a_file_is_read_or_refused() -> None:
+def test_every_beginning_of_a_file_is_read_or_refused(tmp_path: Path) -> None:
     data = made(lambda paper: paper.lines(60, 100, prose(10)))
-    reasons = set()
-    for end in range(0, len(data), 97):
-        try:
-            found = read_pdf(data[:end])
-        except UnreadableError as error:
-            reasons.add(error.reason)
-        else:
-            assert found.metadata["pages"] == 1
-    assert reasons <= {"unreadable-file", "no-text"}
+    files = {f"{end:06}": data[:end] for end in range(0, len(data), 97)}
+    result, documents = scan_of(tmp_path, {**files, "whole": data})
+    assert set(result.refused) <= {"unreadable-file", "no-text"}
+    assert result.documents + sum(result.refused.values()) == len(files) + 1
+    assert documents[-1]["text"] == read_pdf(data).text
 
 
-def test_damaged_bytes_are_read_or_refused() -> None:
-    import random
+def test_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    def draw(paper: Paper) -> None:
+        paper.put(60, 60, "A heading", 20)
+        paper.lines(60, 100, prose(10))
+        table_of(paper, [["a", "b", "c"]] * 4, 300)
 
-    data = made(
-        lambda paper: (
-            paper.put(60, 60, "A heading", 20),
-            paper.lines(60, 100, prose(10)),
-            table_of(paper, [["a", "b", "c"]] * 4, 300),
-        )
-    )
-    draw = random.Random(7)
-    for _ in range(150):
+    data, files = made(draw), {}
+    dice = random.Random(7)  # noqa: S311 - a seed makes the same files
+    for number in range(80):
         damaged = bytearray(data)
-        for _ in range(draw.randrange(1, 30)):
-            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
-        try:
-            found = read_pdf(bytes(damaged))
-        except UnreadableError:
-            continue
-        found.text.encode("utf-8")
-        assert "\x00" not in found.text
+        for _ in range(dice.randrange(1, 30)):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        files[f"{number:03}"] = bytes(damaged)
+    result, documents = scan_of(tmp_path, files)
+    assert result.documents + sum(result.refused.values()) == len(files)
+    assert "reader-failed" not in result.refused
+    assert documents
+    assert not any("\x00" in document["text"] for document in documents)
 
 
 HOSTILE: dict[str, bytes] = {
@@ -733,9 +746,9 @@ HOSTILE: dict[str, bytes] = {
     "a font that is none": one_page(stream(SHOW), font=b"<< /Type /Font /Subtype /Type0 /DescendantFonts [5 0 R] >>"),
     "a font that draws itself": one_page(
         stream(SHOW),
-        font=b"<< /Type /Font /Subtype /Type3 /FontBBox [0 0 1 1] /FontMatrix [1 0 0 1 0 0] /FirstChar 32 /LastChar 120 "
-        b"/Widths [1] /CharProcs << /a 6 0 R >> /Encoding << /Differences [32 /a] >> /Resources << /Font << /F1 5 0 R >> "
-        b">> >>",
+        font=b"<< /Type /Font /Subtype /Type3 /FontBBox [0 0 1 1] /FontMatrix [1 0 0 1 0 0] "
+        b"/FirstChar 32 /LastChar 120 /Widths [1] /CharProcs << /a 6 0 R >> /Encoding << /Differences [32 /a] >> "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
         more=[stream(SHOW)],
     ),
     "a stream that is too short": one_page(b"<< /Length 99999999 >>\nstream\n" + SHOW + b"\nendstream"),
@@ -756,24 +769,6 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
-def scan_of(folder: Path, files: Mapping[str, bytes]) -> tuple[ScanResult, list[dict[str, Any]]]:
-    """The result of reading a corpus of these files in a process of its own, and the documents."""
-    (folder / "corpus").mkdir()
-    (folder / "spill").mkdir()
-    for name, data in files.items():
-        (folder / "corpus" / f"{name}.pdf").write_bytes(data)
-    settings = CorpusSettings(
-        paths=(str(folder / "corpus"),),
-        max_reading_memory_bytes=300 << 20,
-        max_document_bytes=1_000_000,
-        max_document_seconds=5,
-    )
-    result = supervisor.scan(find(settings).files, settings, folder / "spill")
-    planned = spill.plan([result], folder / "spill")
-    documents = [row for shard in planned.shards for row in spill.documents_of(shard, folder / "spill").to_pylist()]
-    return result, documents
-
-
 def test_hostile_files_are_read_or_refused_and_take_nothing_else_along(tmp_path: Path) -> None:
     result, documents = scan_of(tmp_path, {**HOSTILE, "good": one_page(stream(SHOW))})
     assert result.documents + sum(result.refused.values()) == len(HOSTILE) + 1
@@ -787,16 +782,16 @@ def test_hostile_files_are_read_or_refused_and_take_nothing_else_along(tmp_path:
     }
     texts = {document["document_id"]: document["text"].strip() for document in documents}
     assert texts["good.pdf"] == "Plain words"
-    assert set(texts.values()) <= {"Plain words", "x Plain words", "Plain words x"}
-    readable = {"a count that is a lie.pdf", "a table of places that leads to itself.pdf", "a giant page.pdf"}
-    assert readable <= texts.keys()
+    plain = {"a count that is a lie", "a giant page", "a page whose parent is itself"}
+    assert {name for name, text in texts.items() if text == "Plain words"} >= {f"{name}.pdf" for name in plain}
 
 
 def test_bookmarks_that_lead_to_themselves_end() -> None:
     data = objects(
         b"<< /Type /Catalog /Pages 2 0 R /Outlines 6 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
         stream(SHOW),
         FONT,
         b"<< /Type /Outlines /First 7 0 R /Last 7 0 R >>",
@@ -807,7 +802,7 @@ def test_bookmarks_that_lead_to_themselves_end() -> None:
 
 
 def test_a_stream_that_swells_is_kept_from_filling_the_memory(tmp_path: Path) -> None:
-    bomb = zlib.compress(zlib.compress(b" " * 400_000_000, 9), 9)
+    bomb = zlib.compress(zlib.compress(b" " * 350_000_000, 1), 9)
     data = one_page(stream(bomb, b"/Filter [/FlateDecode /FlateDecode]"))
     assert len(data) < 20_000
     result, documents = scan_of(tmp_path, {"bomb": data, "good": one_page(stream(SHOW))})
@@ -831,8 +826,8 @@ def test_a_page_of_very_many_letters_is_refused() -> None:
 
 def test_control_characters_and_halves_of_pairs_never_reach_the_text() -> None:
     cmap = stream(
-        b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 5 beginbfchar <61> <0000> <62> <d800> <63> <0007> "
-        b"<64> <ffff> <65> <d83dde00> endbfchar endcmap"
+        b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 5 beginbfchar <61> <0000> <62> <d800> "
+        b"<63> <0007> <64> <ffff> <65> <d83dde00> endbfchar endcmap"
     )
     font = FONT.replace(b" >>", b" /ToUnicode 6 0 R >>")
     data = one_page(stream(b"BT /F1 12 Tf 72 700 Td (xabcdexyz) Tj ET"), font=font, more=[cmap])
@@ -865,8 +860,8 @@ def test_the_same_bytes_give_the_same_document_in_another_process() -> None:
             "PYTHONHASHSEED": seed,
             "TZ": "Asia/Tokyo",
             "LC_ALL": "C",
-            "PYTHONPATH": os.getcwd(),
-        }  # noqa: PTH109
+            "PYTHONPATH": str(Path.cwd()),
+        }
         done = subprocess.run(
             [sys.executable, "-c", program], input=data, capture_output=True, check=True, env=environment
         )
