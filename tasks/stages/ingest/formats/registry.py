@@ -6,7 +6,7 @@ from tasks.stages.ingest.formats.extraction import Format
 
 __all__ = ["FORMATS", "format_of"]
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (Format("pdf", (".pdf",), 1, "pdf", ("pypdfium2",)),)
 
 
 def format_of(kind: str) -> Format | None:

@@ -1,0 +1,186 @@
+"""What it costs to read documents of each format, and what becomes of them: a table by format.
+
+    python -m benchmarks.formats FOLDER... [--quick N] [--ocr LANGUAGES] [--json]
+
+Every file of a known format below the folders is read as a build reads it: in the process that reads a corpus, one file
+after the other, within the limits of the settings. --quick takes at most N files of a format, evenly from its list:
+with 20, most folders take a minute. Time is that of the processor, of one core, so that a busy machine prints the same;
+what the programs take that a format calls counts too. A format's first file includes importing its library. Memory is
+the most that the reading process had while it read one of the format's files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from benchmarks.machine import argument_parser, describe_machine
+from schemas.corpus import CorpusSettings, ExtractSettings
+from tasks.stages.ingest import scan_process, spill, supervisor
+from tasks.stages.ingest.formats.registry import format_of
+from tasks.stages.ingest.sources import SourceFile, find
+
+__all__ = ["Measured", "chosen", "files_below", "measure", "report"]
+
+_FRESH = 200.0
+"""MiB that a process takes which has read nothing large; one that took more is replaced before the next file."""
+
+
+@dataclass
+class Measured:
+    """What became of the files of a format. refused: by reason; pages: as far as the documents tell theirs."""
+
+    kind: str
+    extractor: str
+    files: int = 0
+    documents: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    pages: int = 0
+    characters: int = 0
+    megabytes: float = 0.0
+    seconds: float = 0.0  # of a processor
+    mebibytes: float = 0.0  # at the peak
+    slowest: tuple[float, str] = (0.0, "")  # seconds, file
+
+
+def files_below(folders: Sequence[str], settings: CorpusSettings) -> list[SourceFile]:
+    """The files of the folders; those of two folders may have one name here."""
+    found: dict[str, SourceFile] = {}
+    for folder in folders:
+        for file in find(settings.model_copy(update={"paths": (folder,)}), allow_none=True).files:
+            found.setdefault(file.path, file)
+    return sorted(found.values(), key=lambda file: (file.kind, file.path))
+
+
+def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
+    """At most so many files of each format, evenly from its list; all for 0."""
+    by_kind: dict[str, list[SourceFile]] = {}
+    for file in files:
+        by_kind.setdefault(file.kind, []).append(file)
+    if not most:
+        return [file for group in by_kind.values() for file in group]
+    return [
+        group[at * len(group) // min(most, len(group))]
+        for group in by_kind.values()
+        for at in range(min(most, len(group)))
+    ]
+
+
+def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[Measured]:
+    """Read each file by itself, and count by format."""
+    found: dict[str, Measured] = {}
+    for file in files:
+        measured = found.setdefault(file.kind, Measured(file.kind, _extractor(file.kind)))
+        with tempfile.TemporaryDirectory(prefix="indexmill-formats-") as temporary:
+            result, seconds, mebibytes = _scanned(file, settings, Path(temporary))
+            planned = spill.plan([result], temporary)
+            for shard in planned.shards:
+                table = spill.documents_of(shard, temporary)
+                for text, metadata in zip(table["text"].to_pylist(), table["metadata"].to_pylist(), strict=True):
+                    pages = json.loads(metadata).get("pages")
+                    measured.pages += pages if isinstance(pages, int) else 0
+                    measured.characters += len(text)
+        measured.files += 1
+        measured.documents += result.documents
+        measured.refused.update(result.refused)
+        measured.megabytes += file.size / 1e6
+        measured.seconds += seconds
+        measured.mebibytes = max(measured.mebibytes, mebibytes)
+        measured.slowest = max(measured.slowest, (seconds, file.name))
+    return [found[kind] for kind in sorted(found)]
+
+
+def _scanned(file: SourceFile, settings: CorpusSettings, folder: Path) -> tuple[spill.ScanResult, float, float]:
+    """What a scan of a file finds, its processor seconds, and the MiB that its process took at most."""
+    process = scan_process.take()
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak begins anew
+    before = _processor_seconds(process.pid)
+    scan_process.give_back(process)
+    began = time.perf_counter()
+    result = supervisor.scan([file], settings, folder)
+    wall = time.perf_counter() - began
+    after, peak = _processor_seconds(process.pid), _peak(process.pid)
+    if peak > _FRESH:
+        scan_process.close()
+    return result, after - before if after > before else wall, peak  # a process that died has told nothing
+
+
+def _processor_seconds(pid: int) -> float:
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _peak(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _extractor(kind: str) -> str:
+    """The libraries that read a format, with their versions."""
+    known = format_of(kind)
+    if known is None:
+        return "-"
+    said = []
+    for library in known.libraries:
+        try:
+            said.append(f"{library} {version(library)}")
+        except PackageNotFoundError:
+            said.append(f"{library} (not installed)")
+    return f"{', '.join(said) or 'own'}; {known.module} {known.version}"
+
+
+def report(found: Iterable[Measured]) -> Iterator[str]:
+    """The table, line by line."""
+    heads = ["format", "files", "documents", "refused", "pages", "pages/s", "files/s", "MB/s", "characters"]
+    heads += ["peak, MiB", "slowest, s", "extractor"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + " --- |" * len(heads)
+    for one in found:
+        refused = ", ".join(f"{count} {reason}" for reason, count in sorted(one.refused.items())) or "-"
+        seconds = max(one.seconds, 1e-9)
+        pages = [f"{one.pages:,}", f"{one.pages / seconds:.1f}"] if one.pages else ["-", "-"]
+        rates = [f"{one.files / seconds:.1f}", f"{one.megabytes / seconds:.2f}"]
+        cells = [one.kind, f"{one.files:,}", f"{one.documents:,}", refused, *pages, *rates, f"{one.characters:,}"]
+        cells += [f"{one.mebibytes:.0f}", f"{one.slowest[0]:.1f}", one.extractor]
+        yield f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table, or the numbers as JSON."""
+    parser = argument_parser(__doc__)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--quick", type=int, default=0, metavar="N", help="read at most N files of a format")
+    parser.add_argument("--ocr", default="", help="languages for pages that are pictures, such as eng+deu")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    arguments = parser.parse_args()
+    settings = CorpusSettings(paths=tuple(arguments.folders), extract=ExtractSettings(ocr=arguments.ocr))
+    files = chosen(files_below(arguments.folders, settings), arguments.quick)
+    found = measure(files, settings)
+    scan_process.close()
+    if arguments.json:
+        print(json.dumps({"machine": describe_machine(), "formats": [asdict(one) for one in found]}, indent=2))
+        return
+    print(describe_machine())
+    print(f"\n{len(files):,} files, one core\n")
+    print("\n".join(report(found)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

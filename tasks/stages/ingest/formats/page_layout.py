@@ -1,0 +1,748 @@
+"""Pieces of lines become blocks in reading order: headings, paragraphs, items of lists, tables, code.
+
+Columns are found by the gutters between pieces of the same height: where several lines in a row leave one and both
+sides hold lines of prose, the left side is read before the right. Within a column, lines make paragraphs by their
+distances, indents and ends; lines whose pieces stand below each other make tables.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tasks.stages.ingest.formats.pdf_text import Box, Frame, Piece
+
+__all__ = ["Block", "Line", "Style", "blocks_of", "joined", "lines_of", "rows_of"]
+
+_DEPTH = 12
+_CELL_GAP = 1.05  # em, of a gap between cells
+_LEADING = 1.32  # of the usual distance of lines: more begins a paragraph
+_INDENT = 0.8  # em
+_TABS = 60  # columns of a table at most
+
+_BULLET = re.compile(
+    r"^(?:[\u2022\u2023\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u27a2\u25b6\u25ba\u25b8](?:\s*)"
+    r"|[\u2043\u2219\u2756\u2713\u2714\u2217\u25c6\u00b7](?:\s+|$))"
+)
+_DASH = re.compile(r"^[-\u2013\u2014*]\s+(?=\S)")
+_NUMBER = re.compile(r"^(?:(\d{1,3})([.)])|(\(\d{1,3}\)|\(?[a-z]\)|\(?[ivx]{1,5}\)|\[\d{1,3}\]))(?:\s+|$)")
+_LEADERS = re.compile(r"\s*(?:\.\s?){4,}\s*|\s*(?:\s\.){3,}\s*|\s*(?:\s\.){2}\s*(?=\d{1,4}$)")
+_ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\uff01", "\uff1f")
+_SECTION = re.compile(r"(?:\d{1,3}|[A-Z])(?:\.\d{1,3}){0,4}\.?")
+_HYPHENS = "-\u2010\u00ad"
+_WORD_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
+_WORD_START = re.compile(r"^([^\W\d_]+)")
+_AND = frozenset({"and", "or", "und", "oder", "et", "ou", "y", "e", "o", "to", "bis"})
+_WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What is usual in a document. size: of its body, in points; bold, mono: the body itself is."""
+
+    size: float
+    bold: bool = False
+    mono: bool = False
+
+
+@dataclass(slots=True)
+class Line:
+    """Pieces on one line, from left to right, in cells with wide gaps between them."""
+
+    cells: list[Piece]
+    gap: float = 0.0  # to the baseline above it in its column
+
+    @property
+    def x0(self) -> float:
+        return self.cells[0].x0
+
+    @property
+    def x1(self) -> float:
+        return self.cells[-1].x1
+
+    @property
+    def top(self) -> float:
+        return min(cell.top for cell in self.cells)
+
+    @property
+    def bottom(self) -> float:
+        return max(cell.bottom for cell in self.cells)
+
+    @property
+    def base(self) -> float:
+        return max(self.cells, key=lambda cell: (cell.size, len(cell.text))).base
+
+    @property
+    def size(self) -> float:
+        return max(self.cells, key=lambda cell: len(cell.text)).size
+
+    @property
+    def bold(self) -> bool:
+        return all(cell.bold for cell in self.cells)
+
+    @property
+    def mono(self) -> bool:
+        return all(cell.mono for cell in self.cells)
+
+    @property
+    def text(self) -> str:
+        return " ".join(cell.text for cell in self.cells)
+
+    @property
+    def box(self) -> Box:
+        return self.x0, self.top, self.x1, self.bottom
+
+
+@dataclass(slots=True)
+class Block:
+    """A part of a page. kind: paragraph, item, table, code. box: on the page as it is shown.
+
+    lines: of code, or of a paragraph or an item with `\\n` at the ends of those that were ended on purpose. marker: of
+    an item, in Markdown. depth: of an item. page: from 1. parts: the second and later parts of a block over several
+    columns or pages, each as the number of lines before it, the page and the box there.
+    """
+
+    kind: str
+    lines: list[str]
+    box: Box
+    size: float
+    page: int
+    bold: bool = False
+    rows: list[list[str]] = field(default_factory=list)
+    marker: str = ""
+    depth: int = 0
+    left: float = 0.0
+    parts: list[tuple[int, int, Box]] = field(default_factory=list)
+    apart: bool = False  # read in another direction than the page
+    full: bool = False  # its last line goes to the right edge of its column
+    fits: bool = False  # its first line begins at the left edge of its column
+    end: tuple[int, float] | None = None  # page and bottom of the last part, if it has several
+
+
+def rows_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
+    """Pieces that share a line, from top to bottom; each row from left to right."""
+    rows: list[list[Piece]] = []
+    spans: list[tuple[float, float, float, float]] = []  # top, bottom, base, size
+    for piece in sorted(pieces, key=lambda piece: (round(piece.base, 1), piece.x0, piece.text)):
+        for at in range(len(rows) - 1, max(-1, len(rows) - 4), -1):
+            top, bottom, base, size = spans[at]
+            shared = min(bottom, piece.bottom) - max(top, piece.top)
+            least = min(bottom - top, piece.bottom - piece.top)
+            small, large = sorted((size, piece.size))
+            near = abs(piece.base - base) <= 0.25 * small
+            raised = shared >= 0.55 * least and abs(piece.base - base) <= 0.6 * large and large <= 2 * small
+            if near or raised:
+                rows[at].append(piece)
+                if piece.size > size:
+                    top, bottom, base, size = piece.top, piece.bottom, piece.base, piece.size
+                spans[at] = (top, bottom, base, size)
+                break
+        else:
+            rows.append([piece])
+            spans.append((piece.top, piece.bottom, piece.base, piece.size))
+    order = sorted(range(len(rows)), key=lambda at: (spans[at][2], at))
+    return [sorted(rows[at], key=lambda piece: (piece.x0, piece.x1, piece.text)) for at in order]
+
+
+def lines_of(pieces: Iterable[Piece]) -> list[Line]:
+    """The lines of one column, their neighbouring pieces taken together."""
+    return [Line(_cells(row)) for row in rows_of(pieces)]
+
+
+def _cells(row: Sequence[Piece]) -> list[Piece]:
+    cells: list[Piece] = []
+    lengths: list[tuple[int, int]] = []  # bold and monospaced letters of each cell
+    for piece in row:
+        said = sum(map(str.isalpha, piece.text))
+        if cells:
+            last = cells[-1]
+            gap, em = piece.x0 - last.x1, min(max(piece.size, 1.0), max(last.size, 1.0))
+            wide = _CELL_GAP * max(piece.size, last.size)
+            is_marker = _is_marker(last.text) and len(cells) == 1
+            leads = _LEADERS.fullmatch(piece.text) is not None or _LEADERS.search(last.text[-8:]) is not None
+            if gap < wide or (is_marker and gap < 4 * em) or leads:
+                space = "" if gap <= 0.12 * em or last.text.endswith(" ") or piece.text.startswith(" ") else " "
+                if piece.size < 0.85 * last.size and last.base - piece.base > 0.2 * last.size and not space:
+                    space = "^" if last.text[-1:].isalnum() and piece.text[:1].isalnum() else space
+                if space and _WIDE_SCRIPT.match(piece.text) and _WIDE_SCRIPT.match(last.text[-1]) and gap < 0.5 * em:
+                    space = ""
+                bold, mono = lengths[-1]
+                lengths[-1] = (bold + said * piece.bold, mono + said * piece.mono)
+                larger = piece if len(piece.text) > len(last.text) else last
+                cells[-1] = Piece(
+                    last.text + space + piece.text,
+                    last.x0,
+                    min(last.top, piece.top),
+                    max(last.x1, piece.x1),
+                    max(last.bottom, piece.bottom),
+                    larger.base,
+                    larger.size,
+                )
+                continue
+        cells.append(Piece(piece.text, piece.x0, piece.top, piece.x1, piece.bottom, piece.base, piece.size))
+        lengths.append((said * piece.bold, said * piece.mono))
+    for cell, (bold, mono) in zip(cells, lengths, strict=True):
+        letters = sum(map(str.isalpha, cell.text))
+        if letters:
+            cell.bold, cell.mono = bold >= 0.8 * letters, mono >= 0.85 * letters
+        else:
+            cell.bold, cell.mono = row[0].bold, all(piece.mono for piece in row)
+    return cells
+
+
+def _is_marker(text: str) -> bool:
+    return _BULLET.fullmatch(text) is not None or text in "-\u2013*" or _NUMBER.fullmatch(text) is not None
+
+
+def blocks_of(frame: Frame, page: int, style: Style, vocabulary: Collection[str]) -> list[Block]:
+    """The blocks of a frame in reading order, with their boxes on the page."""
+    found: list[Block] = []
+    for column in _columns(frame.pieces, frame, 0):
+        found += _Column(lines_of(column), page, style, vocabulary, frame).blocks()
+    for block in found:
+        block.box = frame.on_page(block.box)
+    return found
+
+
+# Columns.
+
+
+def _columns(pieces: list[Piece], frame: Frame, depth: int) -> list[list[Piece]]:
+    """The pieces of each column, in reading order."""
+    if depth >= _DEPTH or len(pieces) < 6:
+        return [pieces] if pieces else []
+    rows = rows_of(pieces)
+    left, right = min(piece.x0 for piece in pieces), max(piece.x1 for piece in pieces)
+    for gutter in _gutters(rows, left, right):
+        band = _band(rows, gutter, frame.width)
+        if band is None:
+            continue
+        first, last = band
+        parts = [
+            [piece for row in rows[:first] for piece in row],
+            [piece for row in rows[first:last] for piece in row if piece.x1 <= gutter + 1],
+            [piece for row in rows[first:last] for piece in row if piece.x1 > gutter + 1],
+            [piece for row in rows[last:] for piece in row],
+        ]
+        return [column for part in parts for column in _columns(part, frame, depth + 1)]
+    return [pieces]
+
+
+def _gutters(rows: Sequence[Sequence[Piece]], left: float, right: float) -> list[float]:
+    """Where columns may part: the places with most rows that leave a gap there."""
+    width = int(right - left) + 2
+    if not 60 < width < 20_000:
+        return []
+    votes = [0] * (width + 1)
+    for row in rows:
+        end = row[0].x1
+        for piece in row[1:]:
+            gap = piece.x0 - end
+            if gap >= max(6.0, 0.7 * piece.size):
+                votes[int(end - left) + 1] += 1
+                votes[int(piece.x0 - left)] -= 1
+            end = max(end, piece.x1)
+    total, level = [], 0
+    for vote in votes:
+        level += vote
+        total.append(level)
+    peaks: list[tuple[int, float]] = []
+    at = int(0.1 * width)
+    while at < 0.9 * width:
+        stop = at
+        while stop < width and total[stop] == total[at]:
+            stop += 1
+        if total[at] >= 3 and (at == 0 or total[at - 1] < total[at]) and (stop >= width or total[stop] < total[at]):
+            peaks.append((-total[at], left + (at + stop) / 2))
+        at = stop
+    return [place for _, place in sorted(peaks)[:5]]
+
+
+def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> tuple[int, int] | None:
+    """The longest run of rows that a gutter parts into columns of prose, as (first, last + 1)."""
+    best: tuple[int, int, int] | None = None
+    first = 0
+    for at in range(len(rows) + 1):
+        crosses = at == len(rows) or any(piece.x0 < gutter - 1 and piece.x1 > gutter + 1 for piece in rows[at])
+        if not crosses:
+            continue
+        if at - first >= 4 and (best is None or at - first > best[0]) and _is_prose(rows[first:at], gutter, page_width):
+            best = (at - first, first, at)
+        first = at + 1
+    if best is None:
+        return None
+    _, first, last = best
+    while first < last and all(piece.x1 <= gutter for piece in rows[first]) and _is_title(rows, first, gutter):
+        first += 1
+    return first, last
+
+
+def _is_title(rows: Sequence[Sequence[Piece]], at: int, gutter: float) -> bool:
+    """Whether a row on the left is larger than the one below it, and so may stand over both columns."""
+    if at + 1 >= len(rows):
+        return False
+    return max(one.size for one in rows[at]) > 1.5 * max(one.size for one in rows[at + 1])
+
+
+def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> bool:
+    """Whether both sides of a gutter hold lines of text, and not the cells of a table."""
+    sides: tuple[list[list[Piece]], list[list[Piece]]] = ([], [])
+    for row in rows:
+        for number, side in enumerate(sides):
+            own = [piece for piece in row if (piece.x1 > gutter + 1) == bool(number)]
+            if own:
+                side.append(own)
+    if min(map(len, sides)) < 3:
+        return False
+    both = sum(1 for row in rows if row[0].x1 <= gutter + 1 and row[-1].x1 > gutter + 1)
+    if both < 2:
+        return False
+    widths = [max(own[-1].x1 for own in side) - min(own[0].x0 for own in side) for side in sides]
+    if min(widths) >= 0.2 * page_width and _is_misaligned(sides[0], sides[1]):
+        return True
+    if min(map(len, sides)) >= 12 and _is_half(sides, gutter, page_width):
+        return True
+    if any(_gaps_wide(side) for side in sides):
+        return False
+    for side in sides:
+        cells = statistics.median(sum(1 for _ in _parted(own)) for own in side)
+        start, end = min(own[0].x0 for own in side), max(own[-1].x1 for own in side)
+        width = max(end - start, 1.0)
+        letters = sum(len(one.text) for own in side for one in own)
+        if len(side) < 15 and sum(len(one.text) for own in side for one in own if one.mono) > 0.5 * letters:
+            return False  # listings are aligned as well
+        filled = statistics.median(sum(one.x1 - one.x0 for one in own) / width for own in side)
+        long = statistics.median(sum(len(one.text) for one in own) for own in side)
+        if filled < 0.5 or long < (14 if cells <= 1 else 20 * cells) or width < 60:
+            return False
+    return True
+
+
+def _parted(row: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces of a row that begin a cell."""
+    end = -math.inf
+    for piece in row:
+        if piece.x0 - end > _CELL_GAP * piece.size:
+            yield piece
+        end = max(end, piece.x1)
+
+
+def _is_half(sides: Sequence[Sequence[Sequence[Piece]]], gutter: float, page_width: float) -> bool:
+    """Whether two columns of one width share the page, whatever they hold: the cells of tables rarely do."""
+    starts = [min(own[0].x0 for own in side) for side in sides]
+    ends = [max(own[-1].x1 for own in side) for side in sides]
+    left, right = starts[1] - starts[0], ends[1] - starts[1]
+    even = abs((ends[0] - starts[0]) - right) < 0.12 * right
+    return even and abs(gutter - page_width / 2) < 0.04 * page_width and left > 0.3 * page_width
+
+
+def _gaps_wide(side: Sequence[Sequence[Piece]]) -> bool:
+    """Whether many lines are far from the one above, as in the columns of a table whose cells differ in height."""
+    close = sum(below[0].base - own[0].base <= 1.7 * own[0].size for own, below in pairwise(side))
+    return close < 0.6 * (len(side) - 1)
+
+
+def _is_misaligned(left: Sequence[Sequence[Piece]], right: Sequence[Sequence[Piece]]) -> bool:
+    """Whether the lines of both sides stand at different heights, which those of a table never do."""
+    if min(len(left), len(right)) < 8:
+        return False
+    bases = sorted(piece.base for own in left for piece in own)
+    others = sorted({round(piece.base, 1) for own in right for piece in own})
+    same = 0
+    for base in others:
+        at = bisect.bisect_left(bases, base - 0.6)
+        same += at < len(bases) and bases[at] <= base + 0.6
+    return same < 0.5 * len(others)
+
+
+# Blocks of a column.
+
+
+class _Column:
+    """The lines of a column, on their way to blocks."""
+
+    def __init__(self, lines: list[Line], page: int, style: Style, vocabulary: Collection[str], frame: Frame) -> None:
+        self._lines, self._page, self._style, self._vocabulary = lines, page, style, vocabulary
+        self._rules = frame.rules
+        gaps: Counter[float] = Counter()
+        for above, line in pairwise(lines):
+            line.gap = line.base - above.base
+            if 0 < line.gap < 3 * line.size and abs(line.size - above.size) < 0.1 * line.size:
+                gaps[round(line.gap / line.size, 1)] += min(len(line.text), 80)
+        self._leading = min(max(gaps.items(), key=lambda item: (item[1], -item[0]))[0], 2.2) if gaps else 1.2
+        ends = sorted(line.x1 for line in lines if len(line.cells) == 1)
+        self._right = ends[int(0.9 * (len(ends) - 1))] if ends else max((line.x1 for line in lines), default=0.0)
+        starts = sorted(line.x0 for line in lines)
+        self._left = starts[int(0.1 * (len(starts) - 1))] if starts else 0.0
+        self._hanging = self._hangs()
+
+    def blocks(self) -> list[Block]:
+        found: list[Block] = []
+        at = 0
+        while at < len(self._lines):
+            if self._is_code(at):
+                stop = at + 1
+                while (
+                    stop < len(self._lines)
+                    and self._is_code(stop)
+                    and self._lines[stop].gap < 3.2 * self._lines[stop].size
+                ):
+                    stop += 1
+                found.append(self._code(self._lines[at:stop]))
+            elif (stop := self._table_end(at)) > at:
+                found.append(self._table(self._lines[at:stop]))
+            else:
+                stop = at + 1
+                while stop < len(self._lines) and not (
+                    self._is_code(stop) or self._begins(at, stop) or self._table_end(stop) > stop
+                ):
+                    stop += 1
+                found.append(self._prose(self._lines[at:stop]))
+            at = stop
+        self._nest(found)
+        return found
+
+    def _is_code(self, at: int) -> bool:
+        return self._lines[at].mono and not self._style.mono and not self._is_within_prose(at)
+
+    def _is_within_prose(self, at: int) -> bool:
+        """Whether a monospaced line is but the part of a paragraph that happens to fill one."""
+        lines = self._lines
+        if at + 1 < len(lines) and lines[at + 1].mono:
+            return False
+        line = lines[at]
+        above = lines[at - 1] if at else None
+        if above is None or above.mono or not 0 < line.gap <= 1.15 * self._leading * line.size:
+            return False
+        return not self._is_short(above, line) and not above.text.endswith(":") and line.x0 < self._left + 4 * line.size
+
+    def _code(self, lines: Sequence[Line]) -> Block:
+        left = min(line.x0 for line in lines)
+        letters = sum(len(cell.text) for line in lines for cell in line.cells)
+        widths = sum(cell.x1 - cell.x0 for line in lines for cell in line.cells)
+        pitch = max(widths / max(letters, 1), 0.1)
+        usual = statistics.median(line.gap for line in lines[1:]) if len(lines) > 1 else 0.0
+        texts: list[str] = []
+        for number, line in enumerate(lines):
+            if number and usual > 0 and line.gap > 1.6 * usual:
+                texts += [""] * min(int(line.gap / usual - 0.4), 3)
+            said = ""
+            for cell in line.cells:
+                column = round((cell.x0 - left) / pitch)
+                said += " " * min(max(column - len(said), 1 if said else 0), 200) + cell.text
+            texts.append(said)
+        return Block("code", texts, _around(lines), lines[0].size, self._page, left=left)
+
+    def _begins(self, first: int, at: int) -> bool:
+        """Whether a line begins another block than the lines before it, from `first` on."""
+        above, line = self._lines[at - 1], self._lines[at]
+        em = max(line.size, 1.0)
+        small, large = sorted((above.size, line.size))
+        if large > 1.1 * small and abs(large - small) > 0.7:
+            return True
+        usual = max(self._leading, 1.0) * max(large, 1.0)
+        if line.gap > _LEADING * usual or line.gap < 0:
+            goes_on = line.text[:1].islower() and not above.text.endswith(_ENDS) and not self._is_short(above, line)
+            return not (goes_on and 0 < line.gap < 1.6 * usual)
+        if above.bold != line.bold and (self._is_short(above, line) or self._is_short(line, None)):
+            return True
+        if _is_item(line.text):
+            return True
+        if _LEADERS.search(line.text) or _LEADERS.search(above.text):
+            return False
+        start = self._lines[first]
+        if _is_item(start.text):
+            if line.x0 < start.x0 - 0.3 * em:
+                return True
+            if line.x0 > start.x0 + 0.5 * em:
+                return False
+            hung = at - first >= 2 and above.x0 > start.x0 + 0.5 * em
+            return hung or self._is_short(above, line, self._edge(at - 1))
+        if self._is_centred(above) and self._is_centred(line):
+            return False
+        indent = line.x0 - above.x0
+        if self._hanging:
+            return line.x0 < self._left + 0.5 * em and above.x0 > self._left + _INDENT * em
+        if _INDENT * em < indent < 6 * em:
+            spaced = at - first == 1 and first > 0 and above.gap > 1.15 * line.gap
+            return not (spaced and (at + 1 == len(self._lines) or self._lines[at + 1].gap > 1.15 * line.gap))
+        if indent < -_INDENT * em and at - first > 1:
+            return True
+        if line.size > 1.1 * self._style.size:
+            return False  # a heading over several lines
+        return above.text.endswith(_ENDS) and self._is_short(above, line, self._edge(at - 1))
+
+    def _hangs(self) -> bool:
+        """Whether paragraphs begin at the left edge and go on indented, as references do."""
+        votes = 0
+        for first, second, third in zip(self._lines, self._lines[1:], self._lines[2:], strict=False):
+            em = max(first.size, 1.0)
+            if abs(second.x0 - third.x0) > 1 or third.gap > _LEADING * self._leading * em:
+                continue
+            if second.gap <= _LEADING * self._leading * em and not _is_item(first.text):
+                indent = second.x0 - first.x0
+                votes += (_INDENT * em < indent < 6 * em) - (-6 * em < indent < -_INDENT * em)
+        return votes >= 2
+
+    def _edge(self, at: int) -> float:
+        """The right edge of the lines around one that follow each other closely; of the column where they are few."""
+        lines, first, last = self._lines, at, at
+        while first > max(0, at - 3) and 0 < lines[first].gap <= _LEADING * self._leading * lines[first].size:
+            first -= 1
+        while last < min(len(lines) - 1, at + 3) and (
+            0 < lines[last + 1].gap <= _LEADING * self._leading * lines[last + 1].size
+        ):
+            last += 1
+        return max(line.x1 for line in lines[first : last + 1]) if last - first >= 2 else self._right
+
+    def _is_short(self, line: Line, below: Line | None, edge: float | None = None) -> bool:
+        """Whether a line ends so early that the first word of the next one would have found a place before the edge."""
+        word = 3 * line.size
+        if below is not None:
+            first = below.cells[0]
+            head = first.text.split(" ", 1)[0]
+            word = (first.x1 - first.x0) * len(head) / max(len(first.text), 1)
+        return line.x1 + word + 1.2 * line.size < (self._right if edge is None else edge)
+
+    def _is_centred(self, line: Line) -> bool:
+        middle = (self._left + self._right) / 2
+        indent = line.x0 - self._left
+        return indent > 2 * line.size and abs((line.x0 + line.x1) / 2 - middle) < line.size
+
+    def _prose(self, lines: Sequence[Line]) -> Block:
+        texts = []
+        edge = max(line.x1 for line in lines) if len(lines) > 2 else self._right
+        for number, line in enumerate(lines):
+            said = _LEADERS.sub(" ... ", line.text).strip()
+            below = lines[number + 1] if number + 1 < len(lines) else None
+            meant = below is not None and (
+                (self._is_short(line, below, edge) and not said.endswith(tuple(_HYPHENS))) or " ... " in said
+            )
+            texts.append(said + "\n" * meant)
+        size = max(lines, key=lambda line: len(line.text)).size
+        bold = all(line.bold for line in lines)
+        block = Block("paragraph", texts, _around(lines), size, self._page, bold, left=lines[0].x0)
+        block.full = lines[-1].x1 > self._right - 1.5 * lines[-1].size
+        block.fits = lines[0].x0 < self._left + 0.5 * lines[0].size
+        _mark(block)
+        return block
+
+    def _nest(self, found: Sequence[Block]) -> None:
+        """Set the depths of items by their indents."""
+        stack: list[float] = []
+        for block in found:
+            if block.kind != "item":
+                if block.kind != "code":
+                    stack = []
+                continue
+            while stack and block.left < stack[-1] - 3:
+                stack.pop()
+            if not stack or block.left > stack[-1] + 5:
+                stack.append(block.left)
+            block.depth = min(len(stack) - 1, 5)
+
+    # Tables.
+
+    def _table_end(self, at: int) -> int:
+        """The line after the table that begins here; `at` itself if none does."""
+        lines = self._lines
+        if len(lines[at].cells) < 2 or self._is_code(at) or _LEADERS.search(lines[at].text):
+            return at
+        if (
+            len(lines[at].cells) == 2
+            and _SECTION.fullmatch(lines[at].cells[0].text)
+            and (lines[at].bold or lines[at].size > 1.1 * self._style.size)
+        ):
+            return at
+        stop, last = at + 1, at + 1
+        second = lines[at].cells[1].x0
+        while (
+            stop < len(lines)
+            and lines[stop].gap < 2.6 * max(lines[stop].size, lines[stop - 1].size)
+            and lines[stop].gap >= 0
+        ):
+            if _LEADERS.search(lines[stop].text) or self._is_code(stop):
+                break
+            if len(lines[stop].cells) >= 2:
+                last = stop + 1
+            elif lines[stop].x0 > second - 3 and lines[stop].gap < _LEADING * self._leading * lines[stop].size:
+                last = stop + 1  # goes on in a later cell
+            elif stop + 1 - last > 2 or (lines[stop].x0 <= lines[at].x0 + 1 and lines[stop].x1 > self._right - 1):
+                break
+            stop += 1
+        while last > at + 1:
+            bounds = _bounds(lines[at:last])
+            wide = [line for line in lines[at:last] if len(line.cells) >= 2]
+            enough = len(wide) >= 3 or (len(wide) >= 2 and len(bounds) >= 3)
+            if not enough:
+                return at
+            if len(bounds) >= 2 and self._is_grid(lines[at:last], bounds):
+                return last
+            last -= 1
+            while last > at + 1 and len(lines[last - 1].cells) < 2:
+                last -= 1
+        return at
+
+    def _is_grid(self, lines: Sequence[Line], bounds: Sequence[tuple[float, float]]) -> bool:
+        """Whether the cells stand in the columns: few over two of them, and enough that begin or end together."""
+        if len(bounds) > _TABS:
+            return False
+        below = [line.gap for line in lines[1:]]
+        if statistics.median(below) < 0.9 * self._style.size or (len(lines) == 2 and below[0] < 1.05 * lines[0].size):
+            return False  # a formula over several lines
+        if len(lines) == 2 and len({len(line.cells) for line in lines}) > 1:
+            return False
+        across = aligned = cells = 0
+        for column in range(len(bounds)):
+            own = [
+                cell
+                for line in lines
+                for cell in line.cells
+                if len(line.cells) > 1 and _column_of(cell, bounds) == column
+            ]
+            cells += len(own)
+            best = 0
+            for side in (lambda cell: cell.x0, lambda cell: cell.x1, lambda cell: (cell.x0 + cell.x1) / 2):
+                counted = Counter(round(side(cell) / 3) for cell in own)
+                most = max((counted[place] + counted[place + 1] for place in counted), default=0)
+                best = max(best, most)
+            aligned += best
+        for line in lines:
+            across += any(sum(_overlaps(cell, bound) for bound in bounds) > 1 for cell in line.cells)
+        return aligned >= 0.7 * cells and across <= 0.34 * len(lines)
+
+    def _table(self, lines: Sequence[Line]) -> Block:
+        bounds = _bounds(lines)
+        rows: list[list[str]] = []
+        filled_first = sum(_column_of(line.cells[0], bounds) == 0 for line in lines)
+        for number, line in enumerate(lines):
+            row = [""] * len(bounds)
+            for cell in line.cells:
+                column = _column_of(cell, bounds)
+                row[column] = f"{row[column]} {cell.text}".strip()
+            goes_on = (
+                rows
+                and not row[0]
+                and number
+                and filled_first > 0.15 * len(lines)
+                and line.gap < _LEADING * self._leading * line.size
+                and sum(map(bool, row)) < len(bounds)
+            )
+            if goes_on:
+                rows[-1] = [
+                    joined([above, said], self._vocabulary) if above and said else above or said
+                    for above, said in zip(rows[-1], row, strict=True)
+                ]
+            else:
+                rows.append(row)
+        return Block("table", [], _around(lines), lines[0].size, self._page, rows=rows, left=lines[0].x0)
+
+
+def _mark(block: Block) -> None:
+    """Make an item of a paragraph that begins with a bullet or a number."""
+    said = block.lines[0]
+    if found := _BULLET.match(said) or _DASH.match(said):
+        rest = said[found.end() :]
+        if rest.strip() or len(block.lines) > 1:
+            block.kind, block.marker, block.lines[0] = "item", "-", rest
+            if not rest.strip():
+                del block.lines[0]
+    elif (found := _NUMBER.match(said)) and (said[found.end() :].strip() or len(block.lines) > 1):
+        if found[1] and said[found.end() :].strip():
+            block.kind, block.marker, block.lines[0] = "item", f"{int(found[1])}{found[2]}", said[found.end() :]
+        else:
+            block.kind, block.marker = "item", "-"
+
+
+def _is_item(text: str) -> bool:
+    return _BULLET.match(text) is not None or _DASH.match(text) is not None or _NUMBER.match(text) is not None
+
+
+def _around(lines: Sequence[Line]) -> Box:
+    return (
+        min(line.x0 for line in lines),
+        min(line.top for line in lines),
+        max(line.x1 for line in lines),
+        max(line.bottom for line in lines),
+    )
+
+
+def _bounds(lines: Sequence[Line]) -> list[tuple[float, float]]:
+    """The columns of a table: what the cells of the lines with most cells cover together."""
+    counts = Counter(len(line.cells) for line in lines if len(line.cells) > 1)
+    if not counts:
+        return []
+    usual = max(counts.items(), key=lambda item: (item[1] * item[0], item[0]))[0]
+    spans = sorted((cell.x0, cell.x1) for line in lines if len(line.cells) >= usual for cell in line.cells)
+    found: list[tuple[float, float]] = []
+    for start, end in spans:
+        if found and start < found[-1][1] - 1:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _overlaps(cell: Piece, bound: tuple[float, float]) -> bool:
+    return min(cell.x1, bound[1]) - max(cell.x0, bound[0]) > 1
+
+
+def _column_of(cell: Piece, bounds: Sequence[tuple[float, float]]) -> int:
+    """The column that a cell overlaps most, or is nearest to."""
+    shared = [min(cell.x1, end) - max(cell.x0, start) for start, end in bounds]
+    return max(range(len(bounds)), key=lambda at: (shared[at], -at))
+
+
+def joined(lines: Sequence[str], vocabulary: Collection[str]) -> str:
+    """Lines as one text: spaces between them, words that were parted by hyphens mended.
+
+    vocabulary: the words of the document in small letters, those with hyphens among them: it tells "infor-mation" from
+    "well-known". Unknown words are mended.
+    """
+    text = ""
+    for line in lines:
+        said = line.lstrip()
+        if not text or text.endswith("\n"):
+            text += said
+            continue
+        text = text.rstrip(" ")
+        end, start = _WORD_END.search(text), _WORD_START.match(said)
+        if text.endswith(tuple(_HYPHENS)) and end and start:
+            first, second = end[1], start[1]
+            if second.lower() in _AND and text[-1] != "\u00ad":
+                text = f"{text} {said}"
+            elif text[-1] == "\u00ad" or (second[0].islower() and not _is_compound(first, second, text, vocabulary)):
+                text = text[:-1] + said
+            else:
+                text += said
+        elif text.endswith(tuple(_HYPHENS)) and said[:1].isalnum() and text[-2:-1].isalnum():
+            text = text.rstrip("\u00ad") + said
+        elif said and _WIDE_SCRIPT.match(said) and _WIDE_SCRIPT.match(text[-1]):
+            text += said
+        else:
+            text = f"{text} {said}"
+    return text.replace("\u00ad", "").strip()
+
+
+def _is_compound(first: str, second: str, text: str, vocabulary: Collection[str]) -> bool:
+    """Whether the hyphen between two halves at a line's end belongs to the word."""
+    whole, kept = (first + second).lower(), f"{first}-{second}".lower()
+    if whole in vocabulary:
+        return False
+    if kept in vocabulary:
+        return True
+    before = text[: -1 - len(first)]
+    if before.endswith("-") and before[-2:-1].isalpha():
+        return True
+    return first.lower() in _PREFIXES or first.isupper()
+
+
+_PREFIXES = frozenset(
+    {"self", "non", "well", "cross", "half", "high", "low", "real", "so", "built", "user", "ex", "all"}
+)

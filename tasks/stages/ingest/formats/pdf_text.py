@@ -1,0 +1,484 @@
+"""PDFium's characters as pieces of lines, with their boxes and fonts. The only module that knows pypdfium2.
+
+A piece is a run of characters on one baseline without a wide gap. Its coordinates are those of its reading frame:
+points from the upper left corner of the page as its text is read, so that text that runs up the page, or a page that is
+shown rotated, is laid out like any other. `Frame.on_page` leads back to the page as it is shown.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import math
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import pypdfium2 as pdfium
+from pypdfium2 import raw
+
+from tasks.stages.ingest.formats.extraction import UnreadableError
+
+__all__ = [
+    "Box",
+    "Frame",
+    "OutlineEntry",
+    "PageText",
+    "Piece",
+    "grey_pixels",
+    "information",
+    "open_pdf",
+    "outline_of",
+    "read_page",
+]
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom in points; y grows downwards."""
+
+_IN_MEMORY = 256 << 20
+_MOST_CHARS = 1_000_000
+"""The most characters of a page; a newspaper's page has some 50,000."""
+_MOST_RULES = 20_000
+_MOST_OUTLINE = 20_000
+_HUGE = 1e6
+_WIDE = 1.0  # em, of a gap that ends a piece
+_SPACE = 0.17  # em, of a gap that is a space
+_SAME_BASE = 0.2  # em
+_BITMAP_PIXELS = 12_000_000
+
+_LIGATURES = {
+    "\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl", "\ufb05": "st", "\ufb06": "st",
+}  # fmt: skip
+_BULLETS = dict.fromkeys(
+    "\uf0b7\uf0a7\uf076\uf0d8\uf0fc\uf02d\uf0a8\uf06e\uf071\uf0b0", "\u2022"
+)  # of Symbol and Wingdings
+_BRACKETS = dict(
+    zip(
+        map(chr, range(0xF8EB, 0xF8FF)),
+        "\u239b\u239c\u239d\u23a1\u23a2\u23a3\u23a7\u23a8\u23a9\u23aa"
+        "\u23ae\u239e\u239f\u23a0\u23a4\u23a5\u23a6\u23ab\u23ac\u23ad",
+        strict=True,
+    )
+)  # parts of tall brackets, of Adobe's Symbol
+_SAID = {**_LIGATURES, **_BULLETS, **_BRACKETS}
+_DROPPED = frozenset("\u200b\u200c\u2060\ufeff\ufffe\uffff\ufffd")
+_ACCENTS = {
+    "\u00b4": "\u0301", "`": "\u0300", "\u00a8": "\u0308", "\u02c6": "\u0302", "^": "\u0302", "~": "\u0303",
+    "\u02dc": "\u0303", "\u00b8": "\u0327", "\u02c7": "\u030c", "\u02da": "\u030a", "\u00af": "\u0304",
+    "\u02d8": "\u0306", "\u02d9": "\u0307", "\u02dd": "\u030b", "\u02db": "\u0328",
+}  # fmt: skip
+_BOLD = re.compile(r"bold|black|heavy|demi|cmbx|cmssbx|sfbx|sfsx|cmb\d|-b$|semib|-medi(?:$|ital)", re.IGNORECASE)
+_MONO = re.compile(
+    r"mono|courier|consol|typewriter|cmtt|sftt|cmsltt|cmitt|lmtt|eztt|txtt|menlo|inconsol|sourcecode|fixed|nimbusmon|tctt|"
+    r"beramon|lucidatype|luximono|sltt",
+    re.IGNORECASE,
+)
+_FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
+
+
+@dataclass(slots=True)
+class Piece:
+    """A run of characters on one line. base: of its characters; size: of its font, in points on the page."""
+
+    text: str
+    x0: float
+    top: float
+    x1: float
+    bottom: float
+    base: float
+    size: float
+    bold: bool = False
+    mono: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The text of a page that is read in one direction. turns: quarter turns counter-clockwise on the shown page.
+
+    rules: boxes of the lines and thin rectangles that are drawn, in the coordinates of the pieces.
+    """
+
+    turns: int
+    width: float
+    height: float
+    pieces: list[Piece]
+    rules: list[Box] = field(default_factory=list)
+
+    def on_page(self, box: Box) -> Box:
+        """The box on the page as it is shown."""
+        left, top, right, bottom = box
+        if self.turns == 1:
+            return top, self.width - right, bottom, self.width - left
+        if self.turns == 2:
+            return self.width - right, self.height - bottom, self.width - left, self.height - top
+        if self.turns == 3:
+            return self.height - bottom, left, self.height - top, right
+        return box
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """A page. frames: by the amount of text; without_text: it shows something, and has no letters or digits."""
+
+    number: int
+    width: float
+    height: float
+    frames: list[Frame]
+    chars: int
+    without_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineEntry:
+    """A bookmark. level: from 0; page: from 1, 0 for unknown."""
+
+    level: int
+    title: str
+    page: int
+
+
+def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
+    """The document; raises UnreadableError where it is locked, damaged, or no PDF."""
+    head = file.read(1024)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    if b"%PDF-" not in head:
+        raise UnreadableError("unreadable-file", "the file is not a PDF: it does not begin with %PDF-")
+    try:
+        return pdfium.PdfDocument(file.read() if size <= _IN_MEMORY else file)
+    except pdfium.PdfiumError as error:
+        if error.err_code == raw.FPDF_ERR_PASSWORD:
+            raise UnreadableError("encrypted", "the PDF is locked with a password") from error
+        if error.err_code == raw.FPDF_ERR_SECURITY:
+            raise UnreadableError("encrypted", "the PDF is encrypted in a way that PDFium does not know") from error
+        raise UnreadableError("unreadable-file", f"PDFium cannot open it: {error}") from error
+
+
+def information(document: pdfium.PdfDocument) -> dict[str, str]:
+    """The document information, such as Title and CreationDate; keys without a value are left out."""
+    return {key: value for key, value in document.get_metadata_dict(skip_empty=True).items() if isinstance(value, str)}
+
+
+def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
+    """The bookmarks in order; only the first where there are very many."""
+    found: list[OutlineEntry] = []
+    try:
+        for mark in document.get_toc(max_depth=8):
+            target = mark.get_dest()
+            page = target.get_index() if target is not None else None
+            found.append(OutlineEntry(mark.level, _clean(mark.get_title()), 0 if page is None else page + 1))
+            if len(found) == _MOST_OUTLINE:
+                break
+    except (pdfium.PdfiumError, ValueError):
+        return []
+    return found
+
+
+def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
+    """The text of a page, counted from 1. Raises PdfiumError for a page that cannot be loaded."""
+    page = document[number - 1]
+    try:
+        place = _Place.of(page)
+        text = page.get_textpage()
+        try:
+            count = text.count_chars()
+            if count > _MOST_CHARS:
+                raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
+            pieces = _Pieces(place)
+            pieces.read(text, count)
+        finally:
+            text.close()
+        drawn = _Drawn(page, place)
+        said = sum(len(piece.text) for _, found in pieces.by_turns for piece in found)
+        readable = any(letter.isalnum() for _, found in pieces.by_turns for one in found for letter in one.text)
+        frames = [
+            Frame(turns, *place.frame_size(turns), found, drawn.rules if turns == 0 else [])
+            for turns, found in pieces.by_turns
+        ]
+        return PageText(number, place.width, place.height, frames, said, not readable and drawn.shows_something)
+    finally:
+        page.close()
+
+
+def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
+    """A page as it is shown, in grey: width, height, rows of bytes, and pixels per point. Large pages get fewer."""
+    page = document[number - 1]
+    try:
+        width, height = _bounded(page.get_width()), _bounded(page.get_height())
+        scale = min(dpi / 72, math.sqrt(_BITMAP_PIXELS / (width * height)))
+        scale = min(scale, 16_000 / max(width, height))
+        bitmap = page.render(scale=scale, grayscale=True)
+        try:
+            stride, rows = bitmap.stride, bytes(bitmap.buffer)
+            lines = [rows[at * stride : at * stride + bitmap.width] for at in range(bitmap.height)]
+            return bitmap.width, bitmap.height, b"".join(lines), scale
+        finally:
+            bitmap.close()
+    finally:
+        page.close()
+
+
+def _bounded(length: float) -> float:
+    return min(max(length, 1.0), _HUGE) if math.isfinite(length) else 1.0
+
+
+def _clean(text: str) -> str:
+    text = "".join(_LIGATURES.get(letter, letter) for letter in text)
+    text = "".join(" " if letter.isspace() else letter for letter in text if _is_kept(ord(letter)))
+    return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def _is_kept(code: int) -> bool:
+    return not (0xD800 <= code <= 0xDFFF or code > 0x10FFFF or chr(code) in _DROPPED) and (
+        code in (9, 10, 13) or not (code < 32 or 127 <= code < 160)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How coordinates of a page's content lead to the page as it is shown."""
+
+    box: Box  # left, bottom, right, top of what is shown, in the content's coordinates
+    rotation: int  # quarter turns clockwise
+    width: float
+    height: float
+
+    @classmethod
+    def of(cls, page: pdfium.PdfPage) -> _Place:
+        left, bottom, right, top = page.get_bbox()
+        if not all(map(math.isfinite, (left, bottom, right, top))):
+            left, bottom, right, top = 0.0, 0.0, 612.0, 792.0
+        rotation = page.get_rotation() // 90 % 4
+        width, height = _bounded(right - left), _bounded(top - bottom)
+        if rotation % 2:
+            width, height = height, width
+        return cls((left, bottom, right, top), rotation, width, height)
+
+    def frame_size(self, turns: int) -> tuple[float, float]:
+        return (self.height, self.width) if turns % 2 else (self.width, self.height)
+
+    def point(self, x: float, y: float, turns: int) -> tuple[float, float]:
+        """A point of the content in the frame of text that is read in this direction."""
+        left, bottom, right, top = self.box
+        if self.rotation == 0:
+            x, y = x - left, top - y
+        elif self.rotation == 1:
+            x, y = y - bottom, x - left
+        elif self.rotation == 2:
+            x, y = right - x, y - bottom
+        else:
+            x, y = top - y, right - x
+        if turns == 1:
+            return self.height - y, x
+        if turns == 2:
+            return self.width - x, self.height - y
+        if turns == 3:
+            return y, self.width - x
+        return x, y
+
+
+class _Pieces:
+    """Collects a page's characters, in the order of its content, as pieces by direction."""
+
+    def __init__(self, place: _Place) -> None:
+        self._place = place
+        self._found: dict[int, list[Piece]] = {}
+        self._fonts: dict[int, tuple[bool, bool]] = {}
+        self._drawn: set[tuple[int, str, int, int]] = set()
+        self._letters: list[str] = []
+        self._piece: Piece | None = None
+        self._turns = 0
+        self._last = (0.0, 0.0)
+        self._space = False
+        self._accent: tuple[str, float, float] | None = None  # a spacing accent, until the letter that it stands on
+
+    @property
+    def by_turns(self) -> list[tuple[int, list[Piece]]]:
+        """The pieces by direction, that with most text first."""
+        sizes = {turns: sum(len(piece.text) for piece in found) for turns, found in self._found.items()}
+        return sorted(self._found.items(), key=lambda item: (-sizes[item[0]], item[0]))
+
+    def read(self, page: pdfium.PdfTextPage, count: int) -> None:
+        """Take all characters. Boxes that are no numbers, or far from the page, are left out."""
+        handle = page.raw
+        unicode, object_of, box_of = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_GetLooseCharBox
+        box = raw.FS_RECTF()
+        at_box = ctypes.byref(box)
+        owner: Any = None
+        known = 0
+        size, bold, mono, turns, base = 1.0, False, False, 0, 0.0
+        high = 0
+        for index in range(count):
+            code = unicode(handle, index)
+            if code in (10, 13):
+                self._space = True
+                continue
+            if 0xD800 <= code < 0xDC00:
+                high = code
+                continue
+            if 0xDC00 <= code < 0xE000:
+                if not high:
+                    continue
+                code, high = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0
+            if code == 2:  # PDFium's mark for a hyphen at the end of a line
+                code = 0x2D
+            if not _is_kept(code) and code != 0xAD:
+                continue
+            letter = chr(code)
+            if letter.isspace():
+                self._space = True
+                continue
+            owner = object_of(handle, index)
+            address = ctypes.addressof(owner.contents) if owner else 0
+            if not address:
+                continue
+            if address != known:
+                known = address
+                size, turns, base = self._shape(handle, index)
+                bold, mono = self._font(owner)
+            if not box_of(handle, index, at_box):
+                continue
+            left, top, right, bottom = box.left, box.top, box.right, box.bottom
+            if not -_HUGE < left + right + top + bottom < _HUGE:
+                continue
+            first, second = self._place.point(left, top, turns), self._place.point(right, bottom, turns)
+            x0, x1 = (first[0], second[0]) if first[0] <= second[0] else (second[0], first[0])
+            y0, y1 = (first[1], second[1]) if first[1] <= second[1] else (second[1], first[1])
+            self._add(_SAID.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns)
+        self._end()
+
+    def _add(self, letter: str, box: Box, base: float, size: float, bold: bool, mono: bool, turns: int) -> None:
+        x0, top, x1, bottom = box
+        piece = self._piece
+        if piece is not None and (x0, x1) == self._last and turns == self._turns:
+            self._letters.append(letter)  # PDFium gives the letters of a ligature one box
+            return
+        self._last = (x0, x1)
+        if piece is not None:
+            gap = x0 - piece.x1
+            em = min(size, piece.size)
+            goes_on = (
+                turns == self._turns
+                and abs(base - piece.base) <= _SAME_BASE * em
+                and (-0.6 if self._accent is None else -1.3) * em < gap < _WIDE * em
+                and (mono == piece.mono or not self._space)
+            )
+            if not goes_on:
+                self._end()
+                piece = None
+            elif bold != piece.bold or abs(size - piece.size) > 0.15 * em:
+                spaced = self._space or gap > _SPACE * em
+                self._end()
+                self._space = spaced
+                piece = None
+            elif self._space or gap > _SPACE * em:
+                self._letters.append(" ")
+        if piece is None:
+            piece = self._piece = Piece("", x0, top, x1, bottom, base, size, bold, mono)
+            self._turns = turns
+        self._space = False
+        if self._accent is not None:
+            mark, left, right = self._accent
+            if letter.isalpha() and self._letters and x0 - 0.1 * size <= (left + right) / 2 <= x1 + 0.1 * size:
+                letter = unicodedata.normalize("NFC", ("i" if letter == "\u0131" else letter) + mark)
+                self._letters.pop()
+                while self._letters and self._letters[-1] == " " and x0 - left < _SPACE * size:
+                    self._letters.pop()
+                    if not self._letters or left - x0 < 0.5 * size:
+                        break
+            self._accent = None
+        self._letters.append(letter)
+        mark = _ACCENTS.get(letter, "")
+        if mark:
+            self._accent = (mark, x0, x1)
+        piece.x0, piece.top = min(piece.x0, x0), min(piece.top, top)
+        piece.x1, piece.bottom = max(piece.x1, x1), max(piece.bottom, bottom)
+
+    def _end(self) -> None:
+        piece = self._piece
+        if piece is not None:
+            piece.text = unicodedata.normalize("NFC", "".join(self._letters))
+            if piece.text and not self._is_again(piece):
+                self._found.setdefault(self._turns, []).append(piece)
+        self._piece, self._letters, self._accent = None, [], None
+
+    def _is_again(self, piece: Piece) -> bool:
+        """Whether the same text was drawn at this place before, for a shadow, for bold letters or a layer."""
+        column, line = round(piece.x0 / 1.5), round(piece.base / 1.5)
+        near = [
+            (self._turns, piece.text, x, y) for x in range(column - 1, column + 2) for y in range(line - 1, line + 2)
+        ]
+        if any(key in self._drawn for key in near):
+            return True
+        self._drawn.add((self._turns, piece.text, column, line))
+        return False
+
+    def _shape(self, handle: Any, index: int) -> tuple[float, int, float]:
+        """Size of the font on the page, direction, and baseline of a character."""
+        matrix = raw.FS_MATRIX()
+        size = raw.FPDFText_GetFontSize(handle, index)
+        turns = 0
+        if raw.FPDFText_GetMatrix(handle, index, ctypes.byref(matrix)):
+            up = math.hypot(matrix.c, matrix.d)
+            angle = math.degrees(math.atan2(matrix.b, matrix.a)) if math.isfinite(matrix.a + matrix.b) else 0.0
+            if math.isfinite(up) and up > 0:
+                size *= up
+            turns = round(angle / 90 - self._place.rotation) % 4
+        x, y = ctypes.c_double(), ctypes.c_double()
+        raw.FPDFText_GetCharOrigin(handle, index, ctypes.byref(x), ctypes.byref(y))
+        base = self._place.point(x.value, y.value, turns)[1]
+        size = size if math.isfinite(size) and 0.1 < size < 5000 else 1.0
+        return size, turns, base if math.isfinite(base) else 0.0
+
+    def _font(self, owner: Any) -> tuple[bool, bool]:
+        """Whether the font of a text object is bold, and whether it is monospaced."""
+        font = raw.FPDFTextObj_GetFont(owner)
+        if not font:
+            return False, False
+        address = ctypes.addressof(font.contents)
+        known = self._fonts.get(address)
+        if known is None:
+            name = ctypes.create_string_buffer(256)
+            length = raw.FPDFFont_GetBaseFontName(font, name, 256)
+            said = name.value.decode("utf-8", "replace") if 0 < length <= 256 else ""
+            flags = max(raw.FPDFFont_GetFlags(font), 0)
+            bold = _BOLD.search(said) is not None or bool(flags & _FORCE_BOLD)
+            mono = _MONO.search(said) is not None or bool(flags & _FIXED_PITCH)
+            known = self._fonts[address] = (bold, mono)
+        return known
+
+
+class _Drawn:
+    """What a page draws besides text: rules, and whether there is anything at all."""
+
+    def __init__(self, page: pdfium.PdfPage, place: _Place) -> None:
+        self.rules: list[Box] = []
+        self.shows_something = False
+        for one in _objects(page):
+            kind = raw.FPDFPageObj_GetType(one)
+            if kind in (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING):
+                self.shows_something = True
+            elif kind == raw.FPDF_PAGEOBJ_PATH:
+                self.shows_something = True
+                if len(self.rules) < _MOST_RULES and (box := _bounds(one, place)) is not None:
+                    self.rules.append(box)
+
+
+def _objects(page: pdfium.PdfPage) -> Iterator[Any]:
+    for index in range(min(raw.FPDFPage_CountObjects(page.raw), 200_000)):
+        yield raw.FPDFPage_GetObject(page.raw, index)
+
+
+def _bounds(one: Any, place: _Place) -> Box | None:
+    """The box of a drawn object in the upright frame; None unless it is a line or a rectangle as thin as one."""
+    values = [ctypes.c_float() for _ in range(4)]
+    if not raw.FPDFPageObj_GetBounds(one, *map(ctypes.byref, values)):
+        return None
+    left, bottom, right, top = (value.value for value in values)
+    if not -_HUGE < left + right + top + bottom < _HUGE:
+        return None
+    first, second = place.point(left, top, 0), place.point(right, bottom, 0)
+    box = (min(first[0], second[0]), min(first[1], second[1]), max(first[0], second[0]), max(first[1], second[1]))
+    return box if min(box[2] - box[0], box[3] - box[1]) <= 3 else None
