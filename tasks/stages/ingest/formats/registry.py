@@ -12,7 +12,11 @@ _CODE = tuple(
     for name, one in LANGUAGES.items()
 )
 
-FORMATS: tuple[Format, ...] = (*_CODE,)
+FORMATS: tuple[Format, ...] = (
+    Format("notebook", (".ipynb",), 1, "notebook"),
+    Format("restructured-text", (".rst",), 1, "restructured_text", libraries=("docutils",)),
+    *_CODE,
+)
 
 
 def format_of(kind: str) -> Format | None:
