@@ -44,6 +44,7 @@ from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, leaves
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
 from tasks.stages.ingest.formats.readers import read
+from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile
 
 __all__ = [
@@ -184,6 +185,7 @@ def scan(
                 limits = (settings.max_document_bytes, settings.access)
                 found = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
                 if isinstance(found, Document):
+                    found = with_language(found) if "language" in settings.file_metadata else found
                     rows.add(found, file.name, row.line)
                     if isinstance(row, Row) and row.front_matter_left_out:
                         left_out.append(file.name)

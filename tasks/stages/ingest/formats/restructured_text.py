@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from indexmill.extras import not_installed
@@ -30,21 +31,22 @@ _MAX_SUBSTITUTION = 1_000  # characters that a substitution may stand for
 _MAX_FIELD = 500
 _MAX_NAME = 60
 
+_SETTINGS = ("orphan", "tocdepth", "nocomments", "nosearch")
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
-_KEPT = frozenset(  # noqa: SIM905
+_KEPT = frozenset(
     """
     attention caution code danger error important note tip hint warning admonition sidebar topic line-block
     parsed-literal math rubric epigraph highlights pull-quote compound container table csv-table list-table image
     figure contents replace unicode class
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """The directives that docutils reads."""
-_LEFT_OUT = frozenset(  # noqa: SIM905
+_LEFT_OUT = frozenset(
     """
     include raw date role default-role sectnum section-numbering target-notes header footer meta title index module
     currentmodule highlight py:module py:currentmodule cpp:namespace c:namespace default-domain tabularcolumns rst-class
     cssclass acks-end codeauthor-end highlightlang nbinput-end testsetup testcleanup
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Directives without text: they include, configure or set a state."""
 _CODE = {
@@ -83,13 +85,13 @@ _LABELS = {
     "seealso": "See also",
     "todo": "Todo",
 }
-_OWN_ROLES = frozenset(  # noqa: SIM905
+_OWN_ROLES = frozenset(
     """emphasis strong literal math subscript sub superscript sup title-reference title t pep-reference pep
-    rfc-reference rfc""".split()
+    rfc-reference rfc""".split()  # noqa: SIM905
 )
-_PROSE_ROLES = frozenset(  # noqa: SIM905
+_PROSE_ROLES = frozenset(
     """ref doc term abbr guilabel menuselection dfn numref download any token keyword manpage newsgroup mailheader
-    mimetype index user author eq cite""".split()
+    mimetype index user author eq cite""".split()  # noqa: SIM905
 )
 _EXPLICIT = re.compile(r"(.+?)\s*<([^<>]*)>$", re.DOTALL)
 _QUOTED = re.compile(r"^`?(.*?)`?_{0,2}$", re.DOTALL)
@@ -388,7 +390,7 @@ def _item(mark: str, indent: str, blocks: list[str]) -> str:
     if not blocks:
         return mark.rstrip()
     joined = blocks[0]
-    for before, block in zip(blocks, blocks[1:], strict=False):
+    for before, block in pairwise(blocks):
         loose = not (block.startswith(("- ", "1. ")) and "\n\n" not in block and not before.startswith(("- ", "`")))
         joined += ("\n\n" if loose else "\n") + block
     return mark + _indented(joined, indent)
@@ -634,8 +636,8 @@ def _indented(text: str, indent: str) -> str:
 
 
 _ADMONITIONS = frozenset("attention caution danger error hint important note tip warning".split())  # noqa: SIM905
-_SILENT = frozenset(  # noqa: SIM905
-    "comment target substitution_definition pending meta decoration docinfo raw label colspec generated".split()
+_SILENT = frozenset(
+    "comment target substitution_definition pending meta decoration docinfo raw label colspec generated".split()  # noqa: SIM905
 )
 _INLINE = frozenset("#text inline literal emphasis strong reference problematic".split())  # noqa: SIM905
 _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
