@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LANGUAGES", "Language", "extract", "fenced"]
 
+MAX_BYTES = 3_000_000
 MAX_LINE = 20_000
 """The longest line in bytes; longer ones are minified code or data."""
 MAX_MEAN_LINE = 500
@@ -147,9 +148,10 @@ class _Definition:
 def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
     """The code of a file as Markdown. dialect: a key of `LANGUAGES`. Raises UnreadableError."""
     language = LANGUAGES[dialect]
-    data = file.read(limits.text_bytes + 1)
-    if len(data) > limits.text_bytes:
-        raise UnreadableError("too-large", f"the file has more than {limits.text_bytes:,} bytes")
+    most = min(MAX_BYTES, limits.text_bytes)
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise UnreadableError("too-large", f"the file has more than {most:,} bytes: generated code, or data")
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

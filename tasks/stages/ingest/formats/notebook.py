@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.code import fenced
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.restructured_text import markdown_of
 
 __all__ = ["extract"]
 
@@ -32,6 +33,8 @@ _UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _PICTURE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:attachment:|data:)[^()\s]*(?:\s+\"[^\"\n]{0,300}\")?\)")
 _REPR = re.compile(r"<[\w.]+(?: [^<>]*)? at 0x[0-9a-fA-F]+>|<Figure size [^<>]*>|<IPython\.[^<>]*>|\[?<matplotlib\..*")
+_RST = re.compile(r"^\.\. (?:[\w:+-]+::|_[^\n]+:)(?:\s|$)", re.MULTILINE)
+_MAX_RST = 100_000
 _NAME = re.compile(r"[\w+#.-]{1,30}")
 _MAGICS = {
     "bash": "bash",
@@ -61,7 +64,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     locations: list[Location] = []
     length = written = 0
     for number, cell in enumerate(cells, 1):
-        text = "\n\n".join(_cell(cell, language))
+        text = "\n\n".join(_cell(cell, language, limits))
         if not text:
             continue
         if parts:
@@ -116,7 +119,7 @@ def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [_object(cell) for cell in found]
 
 
-def _cell(cell: Mapping[str, Any], language: str) -> Iterator[str]:
+def _cell(cell: Mapping[str, Any], language: str, limits: Limits) -> Iterator[str]:
     kind = cell.get("cell_type")
     if kind == "code":
         source = _text(cell.get("source", cell.get("input")))
@@ -132,8 +135,22 @@ def _cell(cell: Mapping[str, Any], language: str) -> Iterator[str]:
     if kind == "heading":  # nbformat 3
         level = cell.get("level", 1)
         yield f"{'#' * min(max(level if isinstance(level, int) else 1, 1), 6)} {' '.join(source.split())}"
+    elif kind == "raw" and _is_rst(cell, source):
+        try:
+            yield markdown_of(source, limits).text.strip("\n")
+        except UnreadableError:
+            yield fenced(source, "rst")
     elif kind == "markdown" or (kind in ("raw", "html") and not source.lstrip().startswith("<")):
         yield _closed(_PICTURE.sub(lambda found: found[1], source))
+
+
+def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
+    """True for a raw cell in reStructuredText, as nbsphinx has them: it says so, or has a directive or a target."""
+    stated = _object(cell.get("metadata"))
+    kind = stated.get("raw_mimetype", stated.get("format"))
+    if isinstance(kind, str) and kind:
+        return kind.lower() in ("text/restructuredtext", "text/x-rst")
+    return _RST.search(source) is not None and len(source) <= _MAX_RST
 
 
 def _closed(source: str) -> str:
@@ -212,7 +229,7 @@ def _title(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> s
         source = _text(cell.get("source"))
         if cell.get("cell_type") == "heading" and source.strip():
             return _short(source)
-        if cell.get("cell_type") == "markdown":
+        if cell.get("cell_type") in ("markdown", "raw"):
             heading = _first_heading(source)
             if heading:
                 return _short(heading)

@@ -13,7 +13,7 @@ _CODE = tuple(
 )
 
 FORMATS: tuple[Format, ...] = (
-    Format("notebook", (".ipynb",), 1, "notebook"),
+    Format("notebook", (".ipynb",), 1, "notebook", libraries=("docutils",)),
     Format("restructured-text", (".rst",), 1, "restructured_text", libraries=("docutils",)),
     *_CODE,
 )

@@ -28,6 +28,8 @@ __all__ = ["extract", "markdown_of"]
 MAX_BYTES = 2_000_000
 MAX_LINE = 10_000
 _MAX_SUBSTITUTION = 1_000  # characters that a substitution may stand for
+_MAX_EXPANDED = 2_000_000  # characters of all substitutions
+_MAX_CHAIN = 50
 _MAX_FIELD = 500
 _MAX_NAME = 60
 
@@ -85,6 +87,7 @@ _LABELS = {
     "seealso": "See also",
     "todo": "Todo",
 }
+_FACTS = ("version", "released", "tags", "tickets", "author", "date")
 _OWN_ROLES = frozenset(
     """emphasis strong literal math subscript sub superscript sup title-reference title t pep-reference pep
     rfc-reference rfc""".split()  # noqa: SIM905
@@ -93,6 +96,10 @@ _PROSE_ROLES = frozenset(
     """ref doc term abbr guilabel menuselection dfn numref download any token keyword manpage newsgroup mailheader
     mimetype index user author eq cite""".split()  # noqa: SIM905
 )
+_SUBSTITUTION = re.compile(
+    r"^[ \t]*\.\.[ \t]+\|([^|\n]{1,200})\|[ \t]+\w+::([^\n]*(?:\n[ \t]+\S[^\n]*)*)", re.MULTILINE
+)
+_REFERENCE = re.compile(r"\|([^|\n]{1,200})\|")
 _EXPLICIT = re.compile(r"(.+?)\s*<([^<>]*)>$", re.DOTALL)
 _QUOTED = re.compile(r"^`?(.*?)`?_{0,2}$", re.DOTALL)
 _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
@@ -124,12 +131,13 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 def markdown_of(text: str, limits: Limits) -> Extracted:
     """reStructuredText as Markdown. Raises UnreadableError where docutils cannot read it."""
+    _check_substitutions(text)
     try:
         document = _parsed(text)
         found = "\n\n".join(_blocks(document.children, 2 if _has_title(document) else 1)).strip("\n")
         title, metadata = _title(document), _metadata(document)
     except RecursionError as error:
-        raise UnreadableError("hostile-file", "lists, quotes or tables nested too deeply") from error
+        raise UnreadableError("hostile-file", "lists, quotes, tables or references nested too deeply") from error
     except (ImportError, MemoryError):
         raise
     except Exception as error:
@@ -139,6 +147,31 @@ def markdown_of(text: str, limits: Limits) -> Extracted:
     if len(found.encode("utf-8", "surrogatepass")) > limits.text_bytes:
         raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
     return Extracted(f"{found}\n" if found else "", title, metadata)
+
+
+def _check_substitutions(text: str) -> None:
+    """Refuse substitutions that stand for substitutions so often that docutils would not come to an end."""
+    definitions = {" ".join(name.split()).casefold(): body for name, body in _SUBSTITUTION.findall(text)}
+    if not definitions:
+        return
+    weights: dict[str, int] = {}
+
+    def references(body: str) -> list[str]:
+        return [" ".join(name.split()).casefold() for name in _REFERENCE.findall(body)]
+
+    for first in definitions:
+        path = [first]
+        while path:
+            inner = [name for name in references(definitions[path[-1]]) if name in definitions]
+            waiting = next((name for name in inner if name not in weights and name not in path), None)
+            if waiting is None or len(path) > _MAX_CHAIN:
+                name = path.pop()
+                size = len(definitions[name])
+                weights[name] = min(size + sum(weights.get(one, 1) for one in inner), _MAX_EXPANDED + 1)
+            else:
+                path.append(waiting)
+    if sum(weights.get(name, 0) for name in references(text)) > _MAX_EXPANDED:
+        raise UnreadableError("hostile-file", f"substitutions that expand to more than {_MAX_EXPANDED:,} characters")
 
 
 # docutils, without what reads files.
@@ -233,7 +266,7 @@ def _role(nodes: Any, name: str, text: str, source: str) -> Any:
         return nodes.inline(source, f"{bare} {shown}")
     if bare in _PROSE_ROLES or explicit:
         return nodes.inline(source, shown)
-    return nodes.literal(source, shown)
+    return nodes.literal(source, shown.removeprefix(".") if shown[1:2].isalpha() else shown)
 
 
 def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
@@ -268,7 +301,16 @@ def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
         else:
             inline, messages = directive.state.inline_text(argument, directive.lineno)
             lead = [nodes.paragraph(argument, "", *inline), *messages]
-    return [*lead, *_nested(nodes, directive)]
+    return [*lead, *_shown_options(nodes, directive), *_nested(nodes, directive)]
+
+
+def _shown_options(nodes: Any, directive: Any) -> list[Any]:
+    """The options of a directive that readers see, such as the version that an entry of a change log is about."""
+    options = {name.lower(): " ".join(str(value).split()) for name, value in directive.options.items()}
+    titles = [options[name] for name in ("title", "caption", "header") if options.get(name)]
+    facts = [f"{name}: {options[name]}" for name in _FACTS if options.get(name)]
+    said = [nodes.paragraph("", "", nodes.strong(one, one)) for one in titles]
+    return [*said, nodes.paragraph("", "", nodes.Text(", ".join(facts)))] if facts else said
 
 
 def _nested(nodes: Any, directive: Any) -> list[Any]:
@@ -426,6 +468,14 @@ def _fields(node: Any, level: int) -> Iterator[str]:
         body = list(_blocks(field.children[1].children, level)) if len(field.children) > 1 else []
         items.append(_item("- ", "  ", _led(f"**{name}**" if name else "", body)))
     yield "\n".join(items) if all("\n\n" not in one for one in items) else "\n\n".join(items)
+
+
+def _long_fields(node: Any, level: int) -> Iterator[str]:
+    """The fields at the head of a document that are too long for metadata."""
+    for field in node.children:
+        if field.tagname == "field" and len(" ".join(field.children[1].astext().split())) > _MAX_FIELD:
+            name = _one_line(field.children[0].children)
+            yield _item("- ", "  ", _led(f"**{name}**", list(_blocks(field.children[1].children, level))))
 
 
 def _options(node: Any, level: int) -> Iterator[str]:
@@ -637,7 +687,7 @@ def _indented(text: str, indent: str) -> str:
 
 _ADMONITIONS = frozenset("attention caution danger error hint important note tip warning".split())  # noqa: SIM905
 _SILENT = frozenset(
-    "comment target substitution_definition pending meta decoration docinfo raw label colspec generated".split()  # noqa: SIM905
+    "comment target substitution_definition pending meta decoration raw label colspec generated".split()  # noqa: SIM905
 )
 _INLINE = frozenset("#text inline literal emphasis strong reference problematic".split())  # noqa: SIM905
 _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
@@ -648,6 +698,7 @@ _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
     "caption": _paragraph,
     "citation": _footnote,
     "definition_list": _definitions,
+    "docinfo": _long_fields,
     "doctest_block": _literal,
     "enumerated_list": _numbered,
     "field_list": _fields,
