@@ -188,7 +188,7 @@ def _classes() -> tuple[Any, Any, Any]:
     except ImportError as error:
         raise not_installed("reStructuredText", "docutils", error) from error
 
-    class Parser(docutils.parsers.rst.Parser):
+    class Parser(docutils.parsers.rst.Parser):  # type: ignore[misc]
         def parse(self, inputstring: str, document: Any) -> None:
             super().parse(inputstring, document)
             document.settings.line_length_limit = _MAX_SUBSTITUTION
@@ -212,7 +212,7 @@ def _classes() -> tuple[Any, Any, Any]:
         def __getitem__(self, key: str) -> Callable[[str], str]:
             return lambda value: value or ""
 
-    class Unknown(Directive):
+    class Unknown(Directive):  # type: ignore[misc]
         optional_arguments = 1
         final_argument_whitespace = True
         option_spec = AnyOption()
@@ -250,7 +250,7 @@ def _parsed(text: str) -> nodes.document:
         "traceback": True,
         "warning_stream": False,
     }
-    return publish_doctree(text, parser=parser(inliner=inliner()), settings_overrides=settings)  # type: ignore[no-any-return]
+    return publish_doctree(text, parser=parser(inliner=inliner()), settings_overrides=settings)
 
 
 def _role(nodes: Any, name: str, text: str, source: str) -> Any:
@@ -638,7 +638,7 @@ def _inline(node: Any) -> str:
         mark = "*" if kind == "emphasis" else "**"
         return f"{mark}{inner.strip()}{mark}"
     if kind == "reference":
-        target = node.get("refuri", "")
+        target = str(node.get("refuri", ""))
         plain = inner.strip()
         if target.startswith(("http://", "https://", "mailto:")) and not re.search(r"[\s()<>\\]", target):
             if plain in (_escaped(target), _escaped(target.removeprefix("mailto:"))):
