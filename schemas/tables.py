@@ -135,7 +135,7 @@ PLAIN = private(
     ends=pa.list_(pa.int32()),  # the end of each run's source in the document's text
     passage_starts=pa.list_(pa.int32()),  # of the document's passages, in the plain text
     passage_ends=pa.list_(pa.int32()),
-    headings=pa.list_(pa.string()),  # above each passage, those of higher levels first; may be empty
+    headings=pa.list_(pa.string()),  # above each passage, the header of its table or the line before its list last
     targets=pa.list_(pa.string()),  # the words in the targets of each passage's links
 )
 """The plain text of documents in markup only, in their order: see tasks.text.markup."""

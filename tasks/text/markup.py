@@ -23,9 +23,20 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from numpy.typing import NDArray
 
-from tasks.text.sentences import HEADING, ITEM, PARAGRAPH, SENTENCE, Block
+from tasks.text.sentences import HEADING, ITEM, JOINED, PARAGRAPH, SENTENCE, Block
 
-__all__ = ["Heading", "Places", "Visible", "guess", "link_words", "markup_of", "original_places", "visible"]
+__all__ = [
+    "Heading",
+    "Lead",
+    "Markup",
+    "Places",
+    "Visible",
+    "guess",
+    "link_words",
+    "markup_of",
+    "original_places",
+    "visible",
+]
 
 Markup = Literal["markdown", "html", "none"]
 Offsets = NDArray[np.int32]
@@ -34,6 +45,7 @@ Places = NDArray[np.int64]
 _CODE = 400
 """The maximum number of characters of code lines that share a block, as in plain text."""
 _CELL = " | "
+_SENTENCE_END = re.compile(r"[.!?](?:[\"')\]]*)\s+(?=\S)|[。！？]")
 
 _LINES = re.compile(r"\r\n|\n|\r")
 _SPECIAL = re.compile(r"[\\`*_\[\]!<&]")
@@ -78,6 +90,17 @@ class Heading(NamedTuple):
     level: int
 
 
+class Lead(NamedTuple):
+    """Words without which what follows them is not understood, up to `stop`: the header of a table, the line before a
+    list. start, end, stop: in the plain text. is_table: the words are cells.
+    """
+
+    start: int
+    end: int
+    stop: int
+    is_table: bool
+
+
 @dataclass(frozen=True)
 class Visible:
     """A document's plain text, its blocks in order, and its mapping to the original.
@@ -85,7 +108,8 @@ class Visible:
     Run i is `text[starts[i] : starts[i + 1]]` and maps to `origins[i]`, character by character. `ends[i]` is the end of
     its source: later than its last character where an entity was decoded. Origins ascend; blank space between blocks
     has the origin of the following text, and the last run is empty. `outer[i]` are the bounds
-    of block i in the original, with its markup. targets: those of links, by place in the plain text.
+    of block i in the original, with its markup. targets: those of links, by place in the plain text. leads: sorted;
+    each holds others or is apart from them.
     """
 
     text: str
@@ -96,6 +120,7 @@ class Visible:
     outer: list[tuple[int, int]]
     headings: list[Heading]
     targets: list[tuple[int, str]]
+    leads: list[Lead] = field(default_factory=list)
 
     def originals(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The bounds in the original of non-empty spans of the plain text."""
@@ -207,6 +232,9 @@ class _PlainText:
         self._outer: list[tuple[int, int]] = []
         self._headings: list[Heading] = []
         self._targets: list[tuple[int, str]] = []
+        self._leads: list[Lead] = []
+        self._last = ""  # the text of the last block, if it is prose
+        self._is_joined = False  # the next block is what the last one introduces
 
     def visible(self) -> Visible | None:
         text = "".join(self._parts)
@@ -214,7 +242,32 @@ class _PlainText:
             return None
         self._add(_Piece("", len(self.document), 0))
         starts, origins, ends = (np.array(column, np.int32) for column in (self._starts, self._origins, self._ends))
-        return Visible(text, starts, origins, ends, self._blocks, self._outer, self._headings, self._targets)
+        return Visible(
+            text, starts, origins, ends, self._blocks, self._outer, self._headings, self._targets, sorted(self._leads)
+        )
+
+    def introduction(self) -> tuple[int, int] | None:
+        """The bounds of the sentence that ends the last block and, by a colon, introduces the next one."""
+        if not self._last.endswith((":", "：")):
+            return None
+        self._is_joined = True
+        sentences = [found.end() for found in _SENTENCE_END.finditer(self._last)]
+        return self._length - len(self._last) + (sentences[-1] if sentences else 0), self._length
+
+    def introduced(self, bounds: tuple[int, int] | None, *, is_table: bool = False) -> None:
+        """Note the end of what some words introduce."""
+        self._is_joined = False
+        if bounds is not None and self._length > bounds[1]:
+            self._leads.append(Lead(*bounds, self._length, is_table))
+
+    def last_block(self, earlier: int) -> tuple[int, int] | None:
+        """The bounds of the last block, if more than `earlier` are there."""
+        return self._blocks[-1][:2] if len(self._blocks) > earlier else None
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return len(self._blocks)
 
     def block(
         self,
@@ -237,7 +290,9 @@ class _PlainText:
         start = self._length
         for piece in kept:
             self._add(piece)
-        self._blocks.append(Block(start, self._length, strength, is_prose))
+        self._blocks.append(Block(start, self._length, JOINED if self._is_joined else strength, is_prose))
+        self._last = "".join(piece.text for piece in kept) if is_prose else ""
+        self._is_joined = False
         self._outer.append(outer)
         if level:
             self._headings.append(Heading(start, self._length, level))
@@ -295,18 +350,51 @@ class _PlainText:
 
     def code(self, spans: Sequence[tuple[int, int]], outer: tuple[int, int]) -> None:
         """Add lines of code, several to a block."""
-        strength, first = PARAGRAPH, 0
-        while first < len(spans):
-            last, size = first + 1, spans[first][1] - spans[first][0]
-            while last < len(spans) and size + spans[last][1] - spans[last][0] + 1 <= _CODE:
-                size += spans[last][1] - spans[last][0] + 1
-                last += 1
+        self.introduction()
+        is_first = True
+        for first, last, strength in _code_groups([self.document[start:end] for start, end in spans]):
             lines = _Lines(self.document, spans[first:last])
             begin = outer[0] if first == 0 else spans[first][0]
             stop = outer[1] if last == len(spans) else spans[last - 1][1]
-            if self.block(lines.pieces(0, len(lines.text)), (begin, stop), strength, is_prose=False):
-                strength = SENTENCE
-            first = last
+            before = PARAGRAPH if is_first else strength
+            if self.block(lines.pieces(0, len(lines.text)), (begin, stop), before, is_prose=False):
+                is_first = False
+        self._is_joined = False
+
+
+def _code_groups(lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """The first line, the end and the strength of blocks of code: paragraphs that fit, or lines of a long one.
+
+    A paragraph that begins at the margin after an indented line begins a definition: the break before it is stronger.
+    """
+    indents = [len(line) - len(line.lstrip()) if line.strip() else -1 for line in lines]
+    margin = min((indent for indent in indents if indent >= 0), default=0)
+    begin, size, is_deep, strength = 0, 0, False, SENTENCE
+    for first, end in _code_paragraphs(indents):
+        length = sum(len(line) + 1 for line in lines[first:end])
+        is_definition = is_deep and indents[first] == margin
+        if size and (is_definition or size + length > _CODE):
+            yield begin, first, strength
+            begin, size, is_deep, strength = first, 0, False, ITEM if is_definition else SENTENCE
+        for line in range(first, end):
+            if size and size + len(lines[line]) + 1 > _CODE:
+                yield begin, line, strength
+                begin, size, strength = line, 0, JOINED
+            size += len(lines[line]) + 1
+            is_deep = is_deep or indents[line] > margin
+    if begin < len(lines):
+        yield begin, len(lines), strength
+
+
+def _code_paragraphs(indents: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first line and the end of paragraphs, the blank lines after them included."""
+    first = 0
+    for line in range(1, len(indents)):
+        if indents[line] >= 0 > indents[line - 1]:
+            yield first, line
+            first = line
+    if indents:
+        yield first, len(indents)
 
 
 def _stripped(pieces: list[_Piece]) -> list[_Piece]:
@@ -578,14 +666,27 @@ def _markdown(plain: _PlainText) -> None:
     references = environment.get("references", {})
     level = 0
     in_table = False
+    introductions: list[tuple[int, int] | None] = []  # of the lists around
+    header: tuple[int, int] | None = None
+    earlier = 0
     for token in tokens:
         kind = token.type
         if kind == "heading_open":
             level = int(token.tag[1])
         elif kind == "heading_close":
             level = 0
-        elif kind in ("table_open", "table_close"):
-            in_table = kind == "table_open"
+        elif kind in ("bullet_list_open", "ordered_list_open"):
+            introductions.append(plain.introduction())
+        elif kind in ("bullet_list_close", "ordered_list_close"):
+            plain.introduced(introductions.pop())
+        elif kind == "table_open":
+            in_table, header, earlier = True, None, plain.blocks
+            plain.introduction()
+        elif kind == "thead_close":
+            header = plain.last_block(earlier)
+        elif kind == "table_close":
+            in_table = False
+            plain.introduced(header, is_table=True)
         elif token.map is None or (in_table and kind != "tr_open"):
             continue
         elif kind == "tr_open":

@@ -13,13 +13,27 @@ from typing import NamedTuple
 
 import sentencex
 
-__all__ = ["HEADING", "ITEM", "PARAGRAPH", "SENTENCE", "Block", "Segment", "segments", "sentence_spans", "trimmed"]
+__all__ = [
+    "HEADING",
+    "ITEM",
+    "JOINED",
+    "PARAGRAPH",
+    "SENTENCE",
+    "Block",
+    "Segment",
+    "segments",
+    "sentence_spans",
+    "trimmed",
+]
 
 HEADING = 4
 """The strength of the break before a heading of level 6; each higher level adds one."""
 PARAGRAPH = 2
 ITEM = 1
 SENTENCE = 0
+JOINED = -1
+"""The strength of the break within what belongs together: between lines of code without a blank line between them, and
+between a line that ends in a colon and the list, table or code that it introduces."""
 
 _WINDOW = 4096
 """Characters per call of sentencex: its time is quadratic in the length of non-ASCII text (1 MB: minutes)."""

@@ -27,6 +27,7 @@ from tasks.stages.ingest.sources import (
     TEXT_KINDS,
     SourceFile,
     SourceFiles,
+    asked_for,
     find,
     kind_of,
     matches,
@@ -135,7 +136,8 @@ def _source_file(
 ) -> SourceFile | None:
     """The file of an entry; None for a format that is not known, and for a file that is not chosen."""
     kind = kind_of(entry.name)
-    if kind is None or not _chosen(entry.name, place, settings):
+    patterns = (*settings.include, *getattr(place, "include", ()))
+    if kind is None or not asked_for(entry.name, patterns) or not _chosen(entry.name, place, settings):
         return None
     name = unicodedata.normalize("NFC", entry.name)
     return SourceFile(

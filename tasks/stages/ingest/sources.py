@@ -51,6 +51,7 @@ __all__ = [
     "NoCorpusFile",
     "SourceFile",
     "SourceFiles",
+    "asked_for",
     "batches",
     "digest_of_files",
     "find",
@@ -94,6 +95,7 @@ SUFFIXES: dict[str, Kind] = {
 TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(one.kind for one in FORMATS)})
 """Formats whose file is one document."""
 
+_NAMED_ONLY = frozenset(suffix for one in FORMATS if not one.by_default for suffix in one.suffixes)
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
@@ -101,7 +103,10 @@ _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
-_KNOWN = f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
+_KNOWN = (
+    f"Known are {' '.join(suffix for suffix in SUFFIXES if suffix not in _NAMED_ONLY)}, JSON or CSV with .gz or .zst, "
+    "and source code where corpus.include names its suffix"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +164,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
         holds_some = False
         for path, root in _candidates(given, settings):
             file = _source_file(path, root, () if path in named else within, settings.file_metadata)
-            if file is None:
+            if file is None or not (path in named or asked_for(path, (*settings.include, given))):
                 passed_over.append(path)
                 continue
             holds_some = True
@@ -442,6 +447,12 @@ def _below(path: str, root: str) -> str:
 def _chosen(name: str, settings: CorpusSettings) -> bool:
     included = not settings.include or any(matches(name, pattern) for pattern in settings.include)
     return included and not any(matches(name, pattern) for pattern in settings.exclude)
+
+
+def asked_for(path: str, patterns: Iterable[str]) -> bool:
+    """False for a file of a format, such as code, that is read only where a pattern ends in its suffix."""
+    suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
+    return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)
 
 
 def matches(name: str, pattern: str) -> bool:

@@ -45,6 +45,7 @@ from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, id_hashes, leaves
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, Refusal, Row, clip, document_of
 from tasks.stages.ingest.formats.readers import read
+from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.places.place import Deleted, PlaceError, Until
 from tasks.stages.ingest.sources import RECORDS, TEXT_KINDS, SourceFile
 
@@ -222,6 +223,7 @@ def scan(
                 limits = (settings.max_document_bytes, settings.access)
                 found = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
                 if isinstance(found, Document):
+                    found = with_language(found) if "language" in settings.file_metadata else found
                     rows.add(found, file.name, row.line)
                     if isinstance(row, Row) and row.front_matter_left_out:
                         left_out.append(file.name)
@@ -309,7 +311,9 @@ def respill(
         for batch in read.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
                 file = row.pop("file")
-                places = tuple(Location(one["start"], one["page"], _box(one["box"])) for one in row.pop("locations") or ())
+                places = tuple(
+                    Location(one["start"], one["page"], _box(one["box"])) for one in row.pop("locations") or ()
+                )
                 size = len(row["title"].encode("utf-8")) + len(row["text"].encode("utf-8"))
                 rows.add(Document(**row, size=size, locations=places), file, None)
         rows.flush()

@@ -6,13 +6,17 @@ between tokens. Sizes are counted in the embedder's own tokens, the title and th
 the embedder never truncates a passage.
 
 Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.text.markup), with
-the headings above them; offsets of passages and sentences refer to the original document.
+the headings above them; offsets of passages and sentences refer to the original document. A passage that begins within
+a table or a list is embedded with the table's header or the line before the list as well. Code is cut before
+definitions, else at blank lines; what a colon introduces stays with it.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -32,8 +36,9 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
+from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.split.sections import outline, sections
-from tasks.text.markup import Visible, link_words, markup_of, visible
+from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
 from tasks.text.sentences import Segment, segments, trimmed
 
 __all__ = [
@@ -53,6 +58,9 @@ TITLE_BYTES = 120
 HEADING_TOKENS = 24
 HEADING_BYTES = 96
 """The maximum length of the embedded headings above a passage, in UTF-8 bytes."""
+_HEADER_TOKENS, _HEADER_BYTES = 16, 64
+"""The maximum length of a table's header above a passage: it leaves room for a heading."""
+_BETWEEN = {True: re.compile(r" \| "), False: re.compile(r"\s+")}
 _LEAST_TOKENS = TITLE_BYTES + 8
 _LEAST_TEXT = 32
 """Tokens that a passage's text gets beside a long title, even above the configured size."""
@@ -93,15 +101,23 @@ class _Document:
     prefix: str  # the title as it is embedded
     visible: Visible | None  # None: all of the original is read
     headings: tuple[_Above, ...] = ()
+    leads: tuple[_Lead, ...] = ()
 
     @property
     def text(self) -> str:
         return self.original if self.visible is None else self.visible.text
 
     def above(self, start: int) -> str:
-        """The embedded headings above the text at an offset."""
+        """What is embedded above the text at an offset: headings, its table's header, the line before its list."""
         room, bytes_left = HEADING_TOKENS, HEADING_BYTES
         found: list[str] = []
+        inside = bisect.bisect_left(self.leads, start, key=lambda one: one.start) - 1
+        while inside >= 0:
+            lead = self.leads[inside]
+            if lead.end <= start < lead.stop and lead.tokens <= room and lead.bytes <= bytes_left:
+                found.append(lead.text)
+                room, bytes_left = room - lead.tokens, bytes_left - lead.bytes
+            inside = lead.above
         here = bisect.bisect_right(self.headings, start, key=lambda one: one.start) - 1
         if here >= 0 and self.headings[here].start == start:
             here = self.headings[here].above
@@ -115,7 +131,7 @@ class _Document:
 
     def embedded(self, start: int, end: int) -> str:
         """The embedded text of a passage."""
-        above = self.above(start) if self.headings else ""
+        above = self.above(start) if self.headings or self.leads else ""
         return self.prefix + (f"{above}\n" if above else "") + self.text[start:end]
 
 
@@ -128,6 +144,18 @@ class _Above(NamedTuple):
     tokens: int
     bytes: int
     is_title: bool  # the title already precedes every passage
+
+
+class _Lead(NamedTuple):
+    """A table's header or the line before a list, as embedded with passages that begin before `stop`."""
+
+    start: int
+    end: int
+    stop: int
+    above: int  # index of the one that holds this one; -1 for none
+    text: str
+    tokens: int
+    bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +195,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         )
     if tokens.max_tokens < _LEAST_TOKENS:
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
-    columns = ["document_id", "title", "text", "source"]
+    columns = ["document_id", "title", "text", "source", "metadata"]
     rows = documents.select(columns).sort_by("document_id").to_pydict()
     found = [
         _Document(
@@ -175,9 +203,9 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
             title,
             text,
             title_prefix(title) if settings.title_in_passage else "",
-            visible(text, markup_of(settings.markup, identity, source, text)),
+            visible(text, _markup_of(settings, identity, source, metadata, text)),
         )
-        for identity, title, text, source in zip(*(rows[name] for name in columns), strict=True)
+        for identity, title, text, source, metadata in zip(*(rows[name] for name in columns), strict=True)
     ]
     offsets = tokens.token_offsets([one.prefix + one.text for one in found])
 
@@ -193,14 +221,25 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         weighed = _weighed(starts[titled:], len(text))
         capacity = limits[row] - fixed
         if one.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
-            one = found[row] = dataclasses.replace(one, headings=_headings(one, starts[titled:]))
-            capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if one.headings else capacity
+            of_text = starts[titled:]
+            one = found[row] = dataclasses.replace(one, headings=_headings(one, of_text), leads=_leads(one, of_text))
+            capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if one.headings or one.leads else capacity
         groups = list(_packed(pieces, weighed, text, capacity, settings))
         whole = len(groups) == 1 and (pieces[0].start, pieces[-1].end) == (0, len(text))
         cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
     cuts, counts = _fitted(cuts, limits, found, tokens)
     passages, sentences = _tables(cuts, counts, found)
     return Split(passages, sentences, _plain(cuts, found))
+
+
+def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
+    """The markup of a document: Markdown for one that an extractor has read, as its metadata and its name say."""
+    if settings.markup == "auto" and '"format"' in metadata:
+        named = json.loads(metadata).get("format")
+        known = format_of(named) if isinstance(named, str) else None
+        if known is not None and any((name or "").lower().endswith(known.suffixes) for name in (identity, source)):
+            return "markdown"
+    return markup_of(settings.markup, identity, source, text)
 
 
 def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
@@ -212,6 +251,33 @@ def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, .
         count = int(np.searchsorted(starts, end) - np.searchsorted(starts, start))
         is_title = bool(title) and text.casefold() == title
         found.append(_Above(start, above, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
+    return tuple(found)
+
+
+def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
+    """What is embedded with later passages of a document's tables and lists. starts: the offsets of its tokens.
+
+    The first columns of a long header are kept, and the last words of a long line before a list.
+    """
+    found: list[_Lead] = []
+    path: list[int] = []
+    for start, end, stop, is_table in document.visible.leads if document.visible else ():
+        while path and found[path[-1]].stop <= start:
+            path.pop()
+        text = document.text[start:end]
+        bounds = [0, *(match.end() for match in _BETWEEN[is_table].finditer(text)), len(text)]
+        pieces = [(0, at) for at in reversed(bounds[1:])] if is_table else [(at, len(text)) for at in bounds[:-1]]
+        tokens, most_bytes = (_HEADER_TOKENS, _HEADER_BYTES) if is_table else (HEADING_TOKENS, HEADING_BYTES)
+        for low, high in pieces:
+            if high - low > 2 * most_bytes:
+                continue
+            kept = " ".join(text[low:high].split()).removesuffix(" |")
+            count = int(np.searchsorted(starts, start + high) - np.searchsorted(starts, start + low))
+            size = len(kept.encode("utf-8", "replace")) + 1
+            if kept and count <= tokens and size <= most_bytes:
+                found.append(_Lead(start, end, stop, path[-1] if path else -1, kept, count, size))
+                path.append(len(found) - 1)
+                break
     return tuple(found)
 
 
@@ -441,7 +507,7 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
 
 STAGE = Stage(
     "split",
-    version=3,
+    version=4,
     compute=_compute,
     settings=SplitStageSettings,
     libraries=("markdown-it-py", "sentencex", "tokenizers"),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.text.markup import Visible, guess, link_words, markup_of, visible
-from tasks.text.sentences import HEADING, ITEM, PARAGRAPH, segments
+from tasks.text.sentences import HEADING, ITEM, JOINED, PARAGRAPH, segments
 
 PAGE = """# Window\\_Size
 
@@ -224,3 +224,70 @@ def test_links_give_the_words_of_their_targets() -> None:
     assert link_words("../api/nf-winuser-settimer.md#remarks") == "nf winuser settimer"
     assert link_words("/windows/win32/") == "win32"
     assert link_words("#here") == ""
+
+
+def breaks(text: str) -> list[tuple[str, int]]:
+    """The first word of each block with the strength of the break before it."""
+    seen = read(text)
+    return [(seen.text[block.start : block.end].split()[0], block.strength) for block in seen.blocks]
+
+
+def leads(text: str) -> list[tuple[str, str]]:
+    """What is introduced, by the words that introduce it."""
+    seen = read(text)
+    return [(seen.text[one.start : one.end], seen.text[one.end : one.stop].strip()) for one in seen.leads]
+
+
+def test_what_a_colon_introduces_stays_with_it() -> None:
+    assert breaks("Do this:\n\n- a\n- b\n\nEnd.\n\n- c") == [
+        ("Do", PARAGRAPH),
+        ("a", JOINED),
+        ("b", ITEM),
+        ("End.", PARAGRAPH),
+        ("c", PARAGRAPH),
+    ]
+    assert breaks("Run:\n\n```\nx\n```\n\n*See*:\n\n| a |\n|---|\n| b |") == [
+        ("Run:", PARAGRAPH),
+        ("x", JOINED),
+        ("See:", PARAGRAPH),
+        ("a", JOINED),
+        ("b", ITEM),
+    ]
+    assert breaks("# Head:\n\n- a\n\n```\n```\n\nEnd") == [("Head:", HEADING + 5), ("a", PARAGRAPH), ("End", PARAGRAPH)]
+
+
+def test_lists_and_tables_have_their_leads() -> None:
+    assert leads("First. Do *this*:\n\n- a:\n  - b\n- c\n\nEnd.") == [("Do this:", "a:\nb\nc"), ("a:", "b")]
+    assert leads("| A | B |\n|---|---|\n| c | d |\n\nEnd.") == [("A | B", "c | d")]
+    assert leads("|  |  |\n|---|---|\n| c | d |\n| e | f |") == []
+    assert leads("No colon.\n\n- a\n- b") == []
+    assert leads("Only:\n\n- \n\nEnd.") == []
+
+
+def test_code_is_cut_before_definitions_and_at_blank_lines() -> None:
+    body = "".join(f"    line_{number} = {number}\n" for number in range(9))
+    text = f"```py\nimport a\n\ndef f():\n{body}\n    more = 1\n\ndef g():\n{body}\nX = 1\n\nY = 2\n```\n"
+    seen = read(text)
+    assert [(seen.text[block.start : block.end].split("\n")[0], block.strength) for block in seen.blocks] == [
+        ("import a", PARAGRAPH),
+        ("def g():", ITEM),
+        ("X = 1", ITEM),
+    ]
+
+
+def test_a_long_paragraph_of_code_is_cut_between_lines() -> None:
+    lines = [f"call_{number:03}(argument)" for number in range(60)]
+    seen = read("```\n" + "\n".join(lines) + "\n\nlast()\n```")
+    found = [seen.text[block.start : block.end].split("\n") for block in seen.blocks]
+    assert [line for block in found for line in block if line] == [*lines, "last()"]
+    assert [block.strength for block in seen.blocks] == [PARAGRAPH, JOINED, JOINED]
+
+
+@given(st.lists(st.sampled_from(["x", "  y", "", "\tz", "w" * 450, "    v" * 30]), max_size=60))
+def test_every_line_of_code_is_in_a_block(lines: list[str]) -> None:
+    text = "# t\n\n```\n" + "\n".join(lines) + "\n```\n"
+    seen = read(text)
+    assert seen.text.split() == ["t", *" ".join(lines).split()]
+    for block, (start, end) in zip(seen.blocks, seen.originals([block[:2] for block in seen.blocks]), strict=True):
+        assert text[start:end].split() == seen.text[block.start : block.end].split()
+        assert block.end - block.start <= 400 or "\n" not in seen.text[block.start : block.end]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, BinaryIO, cast
 
@@ -71,7 +72,10 @@ class Format:
     """A format whose files are documents each.
 
     kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that shape the text. package: the one to install, if the format has an extra of its own.
+    packages that shape the text. extra: the one to install, if the format has an extra of its own. dialect: the third
+    argument of the module's function, where it reads several formats. by_default: False for files that are documents
+    only where `corpus.include` or the path names their suffix: a folder of documents may hold code beside them.
+    titled_by_path: a file that gives no title has its path for one.
     """
 
     kind: str
@@ -80,6 +84,9 @@ class Format:
     module: str
     libraries: tuple[str, ...] = ()
     extra: str = ""
+    dialect: str = ""
+    by_default: bool = True
+    titled_by_path: bool = False
 
     def extractor(self) -> Extractor:
         """The format's function; raises the error that says what to install."""
@@ -87,4 +94,4 @@ class Format:
             module = import_module(f"tasks.stages.ingest.formats.{self.module}")
         except ImportError as error:
             raise not_installed(self.kind, self.extra or "pipeline", error) from error
-        return cast("Extractor", module.extract)
+        return cast("Extractor", partial(module.extract, dialect=self.dialect) if self.dialect else module.extract)

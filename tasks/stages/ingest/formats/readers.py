@@ -425,7 +425,8 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     except UnreadableError as error:
         raise _RefusedError(source, error.reason, error.detail) from error
     metadata = {**found.metadata, "format": known.kind}
-    yield replace(_file_row(source, found.title, found.text, metadata), locations=found.locations)
+    title = found.title or (source.document_name if known.titled_by_path else "")
+    yield replace(_file_row(source, title, found.text, metadata), locations=found.locations)
 
 
 def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from tasks.stages.ingest.formats.code import LANGUAGES
 from tasks.stages.ingest.formats.extraction import Format
 
 __all__ = ["FORMATS", "format_of"]
 
-FORMATS: tuple[Format, ...] = (Format("pdf", (".pdf",), 1, "pdf", ("pypdfium2",)),)
+_CODE = tuple(
+    Format(name, one.suffixes, 1, "code", libraries=one.libraries, dialect=name, by_default=False, titled_by_path=True)
+    for name, one in LANGUAGES.items()
+)
+
+FORMATS: tuple[Format, ...] = (
+    Format("pdf", (".pdf",), 1, "pdf", libraries=("pypdfium2",)),
+    Format("notebook", (".ipynb",), 1, "notebook", libraries=("docutils",)),
+    Format("restructured-text", (".rst",), 1, "restructured_text", libraries=("docutils",)),
+    *_CODE,
+)
 
 
 def format_of(kind: str) -> Format | None:

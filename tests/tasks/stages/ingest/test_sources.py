@@ -267,3 +267,13 @@ def test_what_became_a_pipe_or_a_link_after_it_was_listed_is_not_read(tmp_path: 
 def test_why_a_file_is_none_reaches_another_process() -> None:
     copy = pickle.loads(pickle.dumps(NoCorpusFile("not-a-file", "it is a pipe")))  # noqa: S301
     assert (copy.reason, copy.detail, str(copy)) == ("not-a-file", "it is a pipe", "it is a pipe")
+
+
+def test_code_is_read_only_where_a_pattern_or_the_path_names_its_suffix(tmp_path: Path) -> None:
+    _make(tmp_path, "README.md", "src/a.py", "src/b.go", "doc.rst", "nb.ipynb")
+    assert _names(tmp_path) == ["README.md", "doc.rst", "nb.ipynb"]
+    assert _names(tmp_path, include=("*.md", "*.py")) == ["README.md", "src/a.py"]
+    assert _names(tmp_path / "src" / "b.go") == ["b.go"]
+    assert _names(f"{tmp_path}/**/*.go") == ["src/b.go"]
+    with pytest.raises(BadInput, match=r"2 other files are there, such as .*a\.py.*include names its suffix"):
+        _names(tmp_path / "src")

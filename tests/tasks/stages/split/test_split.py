@@ -188,3 +188,127 @@ def test_settings_that_contradict_themselves_are_refused() -> None:
         split(documents(), EMBEDDER, SplitSettings(tokens=300))
     with pytest.raises(ConfigurationError, match="splitting needs 128"):
         split(documents(), HashEmbedder(max_tokens=64), SplitSettings(tokens=32))
+
+
+SEVEN = SplitSettings(tokens=60)
+
+
+def above(text: str, title: str = "") -> list[tuple[str, str]]:
+    """The embedded headings of each passage, and its first words."""
+    passages, _, plain = split(documents(("d.md", title, text)), EMBEDDER, SEVEN)
+    (row,) = plain.to_pylist()
+    starts = [row["text"][start:].split("\n")[0] for start in row["passage_starts"]]
+    assert len(starts) == passages.num_rows
+    return list(zip(row["headings"], starts, strict=True))
+
+
+def test_a_table_that_is_cut_has_its_header_in_what_is_embedded() -> None:
+    rows = "".join(f"| row {number} | {words(9)} |\n" for number in range(12))
+    found = above(f"# Prices\n\n| Name | What it says |\n|---|---|\n{rows}")
+    assert found[0] == ("", "Prices")
+    assert len(found) > 2
+    assert {headings for headings, _ in found[1:]} == {"Prices\nName | What it says"}
+    assert all(first.startswith("row ") for _, first in found[1:])
+
+
+def test_the_header_of_a_wide_table_keeps_its_first_columns() -> None:
+    header = " | ".join(f"column {number}" for number in range(20))
+    rows = f"| {' | '.join(['a value'] * 20)} |\n" * 4
+    found = above(f"| {header} |\n|{'---|' * 20}\n{rows}")
+    inside = {headings for headings, first in found if first.startswith("a value")}
+    assert inside == {" | ".join(f"column {number}" for number in range(5))}
+
+
+def test_a_list_that_is_cut_has_the_line_before_it_in_what_is_embedded() -> None:
+    items = "".join(f"- item {number} {words(9)}\n" for number in range(12))
+    text = f"{words(30)}\n\nOnce more. Mix these things:\n\n{items}\nAfter. {words(50)}"
+    found = above(text)
+    inside = [headings for headings, first in found if first.startswith("item")]
+    assert len(inside) > 1
+    assert set(inside) == {"Mix these things:"}
+    assert found[-1][0] == ""
+    passages: list[str] = split(documents(("d.md", "", text)), EMBEDDER, SEVEN)[0]["text"].to_pylist()
+    assert next(passage for passage in passages if "these things" in passage).count("- item") > 0
+
+
+def test_the_end_of_a_long_line_before_a_list_is_embedded() -> None:
+    items = "".join(f"- item {number} {words(9)}\n" for number in range(12))
+    found = above(f"{' '.join(['long'] * 40)} line:\n\n{items}")
+    (lead,) = {headings for headings, first in found[1:] if first.startswith("item")}
+    assert lead.endswith("long line:")
+    assert 10 < len(lead.split()) <= 24
+
+
+def test_functions_of_an_extracted_file_are_not_cut_in_the_middle() -> None:
+    parts = [f"## `def f{number}`\n\n```python\ndef f{number}():\n{'    x = 1' * 3}\n```" for number in range(8)]
+    table = documents(("a.py", "a.py", "\n\n".join(parts)))
+    table = table.set_column(
+        table.schema.get_field_index("metadata"), table.schema.field("metadata"), [['{"format":"python"}']]
+    )
+    passages = split(table, EMBEDDER, SEVEN).passages.to_pylist()
+    assert len(passages) > 2
+    assert all(passage["text"].startswith("## `def f") for passage in passages)
+    assert passages[0]["section"] == "def f0"
+
+
+def test_the_format_of_metadata_and_the_name_together_make_markdown() -> None:
+    def plain(name: str, metadata: str) -> int:
+        table = documents((name, "", "A *b* c."))
+        at = table.schema.get_field_index("metadata")
+        return split(table.set_column(at, table.schema.field(at), [[metadata]]), EMBEDDER, SEVEN).plain.num_rows
+
+    assert plain("a.ipynb", '{"format":"notebook"}') == 1
+    assert plain("a.ipynb", "{}") == plain("a", '{"format":"notebook"}') == plain("a.ipynb", '{"format":"odd"}') == 0
+    assert plain("a.ipynb", '{"format":["notebook"]}') == 0
+
+
+PIECES = st.sampled_from(
+    [
+        "# Head\n",
+        "Take these:\n",
+        "\n",
+        "- an item of a list\n",
+        "  - deeper:\n",
+        "    1. deepest\n",
+        "| a | b |\n|---|---|\n",
+        "| c c c | d d d |\n",
+        "```py\n",
+        "def f(x):\n",
+        "    return x\n",
+        "Some words of prose. And more.\n",
+        "> quoted:\n",
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PIECES, max_size=90), st.sampled_from(["", "Take these:", "A title"]), st.integers(0, 20))
+def test_lists_tables_and_code_keep_every_word_in_order(pieces: list[str], title: str, overlap: int) -> None:
+    text = "".join(pieces)
+    chosen = SplitSettings(tokens=50, overlap=overlap)
+    passages, sentences, plain = split(documents(("d.md", title, text)), EMBEDDER, chosen)
+    for passage in passages.to_pylist():
+        assert passage["text"] == text[passage["start"] : passage["end"]]
+        assert passage["tokens"] <= 50
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for row in sentences.to_pylist():
+        spans.setdefault(row["passage_id"], []).append((row["start"], row["end"]))
+    for passage in passages.to_pylist():
+        mine = spans[passage["passage_id"]]
+        assert all(0 <= low < high <= len(passage["text"]) for low, high in mine)
+    for row in plain.to_pylist():
+        (counts,) = [
+            EMBEDDER.count_tokens(
+                [
+                    embedded_text(title, row["text"][start:end], headings)
+                    for start, end, headings in zip(
+                        row["passage_starts"], row["passage_ends"], row["headings"], strict=True
+                    )
+                ]
+            ).tolist()
+        ]
+        assert counts == passages["tokens"].to_pylist()
+        covered = [False] * len(row["text"])
+        for start, end in zip(row["passage_starts"], row["passage_ends"], strict=True):
+            covered[start:end] = [True] * (end - start)
+        assert not "".join(letter for letter, seen in zip(row["text"], covered, strict=True) if not seen).split()

@@ -647,3 +647,19 @@ def test_html_with_a_tag_of_very_many_attributes_is_refused_at_once(tmp_path: Pa
 def test_html_that_is_nested_without_end_is_read(tmp_path: Path) -> None:
     page = f"<p>{'Some text that is here. ' * 9}</p>{'<div>' * 100_000}End"
     assert "Some text" in document(rows(write(tmp_path / "a.html", page))[0]).text
+
+
+def test_extracted_files_are_documents_with_their_format_and_locations(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text('{"cells": [{"cell_type": "markdown", "source": "# Head"}]}', encoding="utf-8")
+    (tmp_path / "b.rst").write_text("Head\n====\n\nText.\n", encoding="utf-8")
+    (tmp_path / "c.py").write_text("def f():\n    pass\n", encoding="utf-8")
+    found = {name: rows(tmp_path / name)[0] for name in ("a.ipynb", "b.rst", "c.py")}
+    assert {name: row.record["metadata"]["format"] for name, row in found.items()} == {
+        "a.ipynb": "notebook",
+        "b.rst": "restructured-text",
+        "c.py": "python",
+    }
+    assert [row.record["title"] for row in found.values()] == ["Head", "Head", "c.py"]
+    assert [(one.start, one.page) for one in found["a.ipynb"].locations] == [(0, 1)]
+    (tmp_path / "d.ipynb").write_text("{}", encoding="utf-8")
+    assert outcome(tmp_path / "d.ipynb") == [(None, "unreadable-file")]

@@ -1,0 +1,309 @@
+"""Jupyter notebooks, of nbformat 3 and 4: text cells as they are, code and what it printed in fences.
+
+The file is JSON and is read here with the standard library: nbformat and nbconvert (BSD) validate, upgrade and render
+through jsonschema, traitlets and Jinja, for a format of which a dozen keys matter, and take time that grows with the
+outputs. Pictures, HTML, widgets and tracebacks are left out; of what a cell printed the beginning is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.formats.code import fenced
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.restructured_text import markdown_of
+
+__all__ = ["extract"]
+
+MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
+"""Lines and characters of a code cell's outputs that are kept."""
+_LINE = 500  # characters of a line of output
+_TIMES = 20  # the file may be this many times as large as its text: pictures are base64
+_MORE = "…"
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n|$)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*?)[ \t]*#*[ \t]*$")
+_UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{2,})[ \t]*$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_PICTURE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:attachment:|data:)[^()\s]*(?:\s+\"[^\"\n]{0,300}\")?\)")
+_REPR = re.compile(r"<[\w.]+(?: [^<>]*)? at 0x[0-9a-fA-F]+>|<Figure size [^<>]*>|<IPython\.[^<>]*>|\[?<matplotlib\..*")
+_RST = re.compile(r"^\.\. (?:[\w:+-]+::|_[^\n]+:)(?:\s|$)", re.MULTILINE)
+_MAX_RST = 100_000
+_NAME = re.compile(r"[\w+#.-]{1,30}")
+_MAGICS = {
+    "bash": "bash",
+    "sh": "bash",
+    "html": "html",
+    "javascript": "javascript",
+    "js": "javascript",
+    "latex": "latex",
+    "sql": "sql",
+    "R": "r",
+    "perl": "perl",
+    "ruby": "ruby",
+    "writefile": "",
+}
+"""The language of a cell by the magic command in its first line."""
+
+
+def extract(file: BinaryIO, limits: Limits) -> Extracted:
+    """A notebook as Markdown, with a location for each cell that has text. Raises UnreadableError."""
+    notebook = _loaded(file, limits)
+    cells = _cells(notebook)
+    if len(cells) > limits.pages * 10:
+        raise UnreadableError("too-large", f"{len(cells):,} cells; at most {limits.pages * 10:,} are read")
+    metadata = _object(notebook.get("metadata"))
+    language = _language(metadata, cells)
+    parts: list[str] = []
+    locations: list[Location] = []
+    length = written = 0
+    for number, cell in enumerate(cells, 1):
+        text = "\n\n".join(_cell(cell, language, limits))
+        if not text:
+            continue
+        if parts:
+            parts.append("\n\n")
+            length += 2
+        locations.append(Location(length, number))
+        parts.append(text)
+        length += len(text)
+        written += len(text.encode("utf-8", "surrogatepass"))
+        if written > limits.text_bytes:
+            raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
+    text = "".join(parts)
+    if "\x00" in text:
+        raise UnreadableError("nul", "in a cell")
+    if not text:
+        raise UnreadableError("no-text", "no cell has text")
+    return Extracted(text + "\n", _title(metadata, cells), _metadata(metadata, language), tuple(locations))
+
+
+def _loaded(file: BinaryIO, limits: Limits) -> Mapping[str, Any]:
+    most = limits.text_bytes * _TIMES
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise UnreadableError("too-large", f"the file has more than {most:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+    del data
+    try:
+        notebook = json.loads(text)
+    except RecursionError as error:
+        raise UnreadableError("hostile-file", "JSON nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise UnreadableError("unreadable-file", f"not JSON: {error}") from error
+    except ValueError as error:  # a number of more digits than Python converts
+        raise UnreadableError("unreadable-file", f"not JSON: {type(error).__name__}") from error
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat", 4), int):
+        raise UnreadableError("unreadable-file", "JSON, but no notebook")
+    if "cells" not in notebook and "worksheets" not in notebook:
+        raise UnreadableError("unreadable-file", "JSON, but no notebook: it has neither cells nor worksheets")
+    return notebook
+
+
+def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The cells of a notebook: of nbformat 3 those of its worksheets, one after the other."""
+    if "cells" in notebook:
+        found = _list(notebook["cells"])
+    else:
+        sheets = _list(notebook.get("worksheets"))
+        found = [cell for sheet in sheets if isinstance(sheet, dict) for cell in _list(sheet.get("cells"))]
+    return [_object(cell) for cell in found]
+
+
+def _cell(cell: Mapping[str, Any], language: str, limits: Limits) -> Iterator[str]:
+    kind = cell.get("cell_type")
+    if kind == "code":
+        source = _text(cell.get("source", cell.get("input")))
+        if source.strip():
+            yield fenced(_trimmed(source), _of_cell(source, str(cell.get("language") or language)))
+        printed = _outputs(_list(cell.get("outputs")))
+        if printed:
+            yield fenced(printed, "text")
+        return
+    source = _trimmed(_text(cell.get("source")))
+    if not source:
+        return
+    if kind == "heading":  # nbformat 3
+        level = cell.get("level", 1)
+        yield f"{'#' * min(max(level if isinstance(level, int) else 1, 1), 6)} {' '.join(source.split())}"
+    elif kind == "raw" and _is_rst(cell, source):
+        try:
+            yield markdown_of(source, limits).text.strip("\n")
+        except UnreadableError:
+            yield fenced(source, "rst")
+    elif kind == "markdown" or (kind in ("raw", "html") and not source.lstrip().startswith("<")):
+        yield _closed(_PICTURE.sub(lambda found: found[1], source))
+
+
+def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
+    """True for a raw cell in reStructuredText, as nbsphinx has them: it says so, or has a directive or a target."""
+    stated = _object(cell.get("metadata"))
+    kind = stated.get("raw_mimetype", stated.get("format"))
+    if isinstance(kind, str) and kind:
+        return kind.lower() in ("text/restructuredtext", "text/x-rst")
+    return _RST.search(source) is not None and len(source) <= _MAX_RST
+
+
+def _closed(source: str) -> str:
+    """A Markdown cell with a fence that it leaves open closed, since each cell is rendered by itself."""
+    fence = ""
+    for line in source.split("\n"):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and line.strip(" ") == mark[1]:
+            fence = ""
+    return f"{source}\n{fence}" if fence else source
+
+
+def _of_cell(source: str, language: str) -> str:
+    if source.startswith("%%"):
+        magic = _NAME.match(source, 2)
+        if magic and magic[0] in _MAGICS:
+            return _MAGICS[magic[0]]
+    named = _NAME.fullmatch(language)
+    return named[0].lower() if named else ""
+
+
+def _outputs(outputs: Sequence[Any]) -> str:
+    """The beginning of the text that a cell printed or returned."""
+    lines: list[str] = []
+    size = 0
+    for output in outputs:
+        for line in _printed(_object(output)).split("\n"):
+            line = line.rstrip()
+            if not line and (not lines or not lines[-1]):
+                continue
+            if len(lines) == MAX_OUTPUT_LINES or size > MAX_OUTPUT:
+                return "\n".join([*lines, _MORE])
+            line = line if len(line) <= _LINE else line[:_LINE].rstrip() + _MORE
+            lines.append(line)
+            size += len(line)
+    while lines and not lines[-1]:
+        lines.pop()
+    return "\n".join(lines)
+
+
+def _printed(output: Mapping[str, Any]) -> str:
+    kind = output.get("output_type")
+    if kind == "stream":
+        return "" if output.get("name", output.get("stream")) == "stderr" else _plain(_text(output.get("text")))
+    if kind in ("pyerr", "error"):
+        name, value = (_plain(_text(output.get(key))) for key in ("ename", "evalue"))
+        return f"{name}: {value}" if name else ""
+    if kind in ("execute_result", "display_data", "pyout", "update_display_data"):
+        data = output["data"] if isinstance(output.get("data"), dict) else output
+        said = _text(data.get("text/plain", data.get("text")))
+        for rich in ("text/markdown", "text/latex"):
+            if rich in data and (not said.strip() or _REPR.match(said.strip())):
+                return _plain(_text(data[rich]))
+        return "" if _REPR.fullmatch(said.strip()) else _plain(said)
+    return ""
+
+
+def _plain(printed: str) -> str:
+    """Output as it looks on a terminal: without escapes, and of a progress bar the last state."""
+    if "\x1b" in printed:
+        printed = _ESCAPE.sub("", printed)
+    printed = printed.replace("\r\n", "\n")
+    if "\r" in printed:
+        printed = _OVERWRITTEN.sub("", printed)
+    return _CONTROL.sub("", printed)
+
+
+def _title(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
+    """The first heading, unless the metadata gives a title."""
+    given = metadata.get("title")
+    if isinstance(given, str) and given.strip():
+        return _short(given)
+    for cell in cells:
+        source = _text(cell.get("source"))
+        if cell.get("cell_type") == "heading" and source.strip():
+            return _short(source)
+        if cell.get("cell_type") in ("markdown", "raw"):
+            heading = _first_heading(source)
+            if heading:
+                return _short(heading)
+    return ""
+
+
+def _first_heading(source: str) -> str:
+    fence = previous = ""
+    for line in source.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        elif found := _HEADING.match(line):
+            return found[1]
+        elif previous.strip() and not previous.lstrip().startswith(("-", "*", "|", ">")) and _UNDERLINE.match(line):
+            return previous.strip()
+        previous = line
+    return ""
+
+
+def _short(title: str) -> str:
+    title = " ".join(title.split())
+    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+
+
+def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
+    """The kernel's language; of nbformat 3 that of the first code cell."""
+    for key, name in (("language_info", "name"), ("kernelspec", "language")):
+        found = _object(metadata.get(key)).get(name)
+        if isinstance(found, str) and _NAME.fullmatch(found):
+            return found.lower()
+    of_cells = (cell.get("language") for cell in cells if cell.get("cell_type") == "code")
+    first = next((one for one in of_cells if isinstance(one, str) and _NAME.fullmatch(one)), None)
+    return first.lower() if first else "python"
+
+
+def _metadata(metadata: Mapping[str, Any], language: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"programming_language": language}
+    kernel = _object(metadata.get("kernelspec")).get("display_name")
+    if isinstance(kernel, str) and 0 < len(kernel) <= _LINE and not _CONTROL.search(kernel):
+        found["kernel"] = kernel
+    authors = [
+        name.strip()
+        for one in _list(metadata.get("authors"))[:100]
+        if isinstance(name := one.get("name") if isinstance(one, dict) else one, str)
+        and name.strip()
+        and len(name) <= _LINE
+        and not _CONTROL.search(name)
+    ]
+    return {**found, "author": authors} if authors else found
+
+
+def _trimmed(source: str) -> str:
+    """A cell without blank lines around it, and with line feeds alone."""
+    lines = source.replace("\r\n", "\n").split("\n")
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return "\n".join(lines).rstrip()
+
+
+def _text(value: Any) -> str:
+    """A text, which the format may give as a list of lines."""
+    if isinstance(value, list):
+        return "".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,758 @@
+"""reStructuredText, as docutils reads it, and what Sphinx adds to it as far as its text goes.
+
+docutils (public domain; a few files under BSD) is the format's definition. It reads no other file and no
+configuration here: inclusion, raw text and pictures' sizes are off, and so is what depends on the day or on an earlier
+document of the process (`date`, `role`). Roles and directives that it does not know, most of them Sphinx's, become
+their text: Sphinx itself would run a project's `conf.py`. Pandoc is under the GPL, and knows fewer of them.
+docutils is slow (100 kB/s) and recurses: long files are refused, deep ones too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from indexmill.extras import not_installed
+from tasks.stages.ingest.documents import MAX_TITLE_BYTES
+from tasks.stages.ingest.formats.code import fenced
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+
+if TYPE_CHECKING:
+    from docutils import nodes
+
+__all__ = ["extract", "markdown_of"]
+
+MAX_BYTES = 2_000_000
+MAX_LINE = 10_000
+_MAX_SUBSTITUTION = 1_000  # characters that a substitution may stand for
+_MAX_EXPANDED = 2_000_000  # characters of all substitutions
+_MAX_CHAIN = 50
+_MAX_FIELD = 500
+_MAX_NAME = 60
+
+_SETTINGS = ("orphan", "tocdepth", "nocomments", "nosearch")
+_DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
+_KEPT = frozenset(
+    """
+    attention caution code danger error important note tip hint warning admonition sidebar topic line-block
+    parsed-literal math rubric epigraph highlights pull-quote compound container table csv-table list-table image
+    figure contents replace unicode class
+    """.split()  # noqa: SIM905
+)
+"""The directives that docutils reads."""
+_LEFT_OUT = frozenset(
+    """
+    include raw date role default-role sectnum section-numbering target-notes header footer meta title index module
+    currentmodule highlight py:module py:currentmodule cpp:namespace c:namespace default-domain tabularcolumns rst-class
+    cssclass acks-end codeauthor-end highlightlang nbinput-end testsetup testcleanup
+    """.split()  # noqa: SIM905
+)
+"""Directives without text: they include, configure or set a state."""
+_CODE = {
+    "code-block": "",
+    "sourcecode": "",
+    "highlight-code": "",
+    "prompt": "bash",
+    "ipython": "python",
+    "jupyter-execute": "python",
+    "plot": "python",
+    "pyplot": "python",
+    "doctest": "python",
+    "testcode": "python",
+    "testoutput": "text",
+    "exec_code": "python",
+    "bokeh-plot": "python",
+    "altair-plot": "python",
+    "graphviz": "dot",
+    "digraph": "dot",
+    "graph": "dot",
+    "mermaid": "mermaid",
+    "uml": "text",
+    "productionlist": "text",
+    "program-output": "text",
+}
+"""Directives whose content is code, by its language; empty: the argument."""
+_LABELS = {
+    "versionadded": "Added in version",
+    "version-added": "Added in version",
+    "versionchanged": "Changed in version",
+    "version-changed": "Changed in version",
+    "deprecated": "Deprecated since version",
+    "version-deprecated": "Deprecated since version",
+    "versionremoved": "Removed in version",
+    "version-removed": "Removed in version",
+    "seealso": "See also",
+    "todo": "Todo",
+}
+_FACTS = ("version", "released", "tags", "tickets", "author", "date")
+_OWN_ROLES = frozenset(
+    """emphasis strong literal math subscript sub superscript sup title-reference title t pep-reference pep
+    rfc-reference rfc""".split()  # noqa: SIM905
+)
+_PROSE_ROLES = frozenset(
+    """ref doc term abbr guilabel menuselection dfn numref download any token keyword manpage newsgroup mailheader
+    mimetype index user author eq cite""".split()  # noqa: SIM905
+)
+_SUBSTITUTION = re.compile(
+    r"^[ \t]*\.\.[ \t]+\|([^|\n]{1,200})\|[ \t]+\w+::([^\n]*(?:\n[ \t]+\S[^\n]*)*)", re.MULTILINE
+)
+_REFERENCE = re.compile(r"\|([^|\n]{1,200})\|")
+_EXPLICIT = re.compile(r"(.+?)\s*<([^<>]*)>$", re.DOTALL)
+_QUOTED = re.compile(r"^`?(.*?)`?_{0,2}$", re.DOTALL)
+_ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
+
+_ESCAPED = re.compile(
+    r"[\\`*]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w{1,31};)|\](?=[(\[])|\[(?=[^\[\]\n]*\][(\[:])"
+)
+_LINE_START = re.compile(r"^(\s*)(#{1,6}(?=\s|$)|[-+](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|={1,}\s*$|-{2,}\s*$|~{3,}|\|)")
+_INDENT = re.compile(r"^", re.MULTILINE)
+
+
+def extract(file: BinaryIO, limits: Limits) -> Extracted:
+    """The text as Markdown, with the title and the fields of its head. Raises UnreadableError."""
+    most = min(MAX_BYTES, limits.text_bytes)
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise UnreadableError("too-large", f"the file has more than {most:,} bytes; reading it would take minutes")
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+    if "\x00" in text:
+        raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
+    longest = max(map(len, text.split("\n")))
+    if longest > MAX_LINE:
+        raise UnreadableError("too-large", f"a line of {longest:,} characters; at most {MAX_LINE:,} are read")
+    return markdown_of(text, limits)
+
+
+def markdown_of(text: str, limits: Limits) -> Extracted:
+    """reStructuredText as Markdown. Raises UnreadableError where docutils cannot read it."""
+    _check_substitutions(text)
+    try:
+        document = _parsed(text)
+        found = "\n\n".join(_blocks(document.children, 2 if _has_title(document) else 1)).strip("\n")
+        title, metadata = _title(document), _metadata(document)
+    except RecursionError as error:
+        raise UnreadableError("hostile-file", "lists, quotes, tables or references nested too deeply") from error
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "ModelUnavailable":
+            raise
+        raise UnreadableError("unreadable-file", f"docutils: {type(error).__name__}") from error
+    if len(found.encode("utf-8", "surrogatepass")) > limits.text_bytes:
+        raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
+    return Extracted(f"{found}\n" if found else "", title, metadata)
+
+
+def _check_substitutions(text: str) -> None:
+    """Refuse substitutions that stand for substitutions so often that docutils would not come to an end."""
+    definitions = {" ".join(name.split()).casefold(): body for name, body in _SUBSTITUTION.findall(text)}
+    if not definitions:
+        return
+    weights: dict[str, int] = {}
+
+    def references(body: str) -> list[str]:
+        return [" ".join(name.split()).casefold() for name in _REFERENCE.findall(body)]
+
+    for first in definitions:
+        path = [first]
+        while path:
+            inner = [name for name in references(definitions[path[-1]]) if name in definitions]
+            waiting = next((name for name in inner if name not in weights and name not in path), None)
+            if waiting is None or len(path) > _MAX_CHAIN:
+                name = path.pop()
+                size = len(definitions[name])
+                weights[name] = min(size + sum(weights.get(one, 1) for one in inner), _MAX_EXPANDED + 1)
+            else:
+                path.append(waiting)
+    if sum(weights.get(name, 0) for name in references(text)) > _MAX_EXPANDED:
+        raise UnreadableError("hostile-file", f"substitutions that expand to more than {_MAX_EXPANDED:,} characters")
+
+
+# docutils, without what reads files.
+
+
+@cache
+def _classes() -> tuple[Any, Any, Any]:
+    """A parser, its inline part and the directive for those that docutils does not know."""
+    try:
+        import docutils.parsers.rst
+        from docutils import nodes
+        from docutils.parsers.rst import Directive, states
+        from docutils.utils import unescape
+    except ImportError as error:
+        raise not_installed("reStructuredText", "docutils", error) from error
+
+    class Parser(docutils.parsers.rst.Parser):  # type: ignore[misc]
+        def parse(self, inputstring: str, document: Any) -> None:
+            super().parse(inputstring, document)
+            document.settings.line_length_limit = _MAX_SUBSTITUTION
+
+    def inliner() -> Any:
+        own = states.Inliner()  # a subclass has not the names that its patterns are made of
+
+        def interpreted(source: str, text: str, role: str, line: int) -> Any:
+            name = role.lower() if role else ""
+            if not name or name in _OWN_ROLES:
+                return states.Inliner.interpreted(own, source, text, role, line)
+            return [_role(nodes, name, unescape(text), source)], []
+
+        own.interpreted = interpreted
+        return own
+
+    class AnyOption(dict):  # type: ignore[type-arg]
+        def __bool__(self) -> bool:
+            return True
+
+        def __getitem__(self, key: str) -> Callable[[str], str]:
+            return lambda value: value or ""
+
+    class Unknown(Directive):  # type: ignore[misc]
+        optional_arguments = 1
+        final_argument_whitespace = True
+        option_spec = AnyOption()
+        has_content = True
+
+        def run(self) -> list[Any]:
+            return _directive(nodes, self, self.name.lower())
+
+    return Parser, inliner, Unknown
+
+
+def _parsed(text: str) -> nodes.document:
+    parser, inliner, unknown = _classes()
+    from docutils.core import publish_doctree
+    from docutils.parsers.rst import directives
+
+    for name in sorted({name.lower() for name in _DIRECTIVE.findall(text)} | _LEFT_OUT):
+        if name not in _KEPT:
+            directives.register_directive(name, unknown)
+    settings = {
+        "_disable_config": True,
+        "auto_id_prefix": "%",
+        "doctitle_xform": True,
+        "docinfo_xform": True,
+        "file_insertion_enabled": False,
+        "halt_level": 6,
+        "input_encoding": "unicode",
+        "language_code": "en",
+        "line_length_limit": MAX_LINE,
+        "raw_enabled": False,
+        "report_level": 3,
+        "sectnum_xform": False,
+        "smart_quotes": False,
+        "syntax_highlight": "none",
+        "traceback": True,
+        "warning_stream": False,
+    }
+    return publish_doctree(text, parser=parser(inliner=inliner()), settings_overrides=settings)
+
+
+def _role(nodes: Any, name: str, text: str, source: str) -> Any:
+    """The text of a role that docutils does not know: Sphinx shows its title, else the last part of `~a.b`."""
+    bare = name.rpartition(":")[2]
+    explicit = _EXPLICIT.match(text)
+    if bare in ("abbr", "samp", "file", "code"):
+        explicit = None
+    shown = explicit[1] if explicit else text.removeprefix("!")
+    if not explicit and shown.startswith("~"):
+        shown = shown[1:].rpartition(".")[2] if bare != "doc" else shown[1:]
+    if shown.isdigit():
+        return nodes.inline(source, f"{bare} {shown}")
+    if bare in _PROSE_ROLES or explicit:
+        return nodes.inline(source, shown)
+    return nodes.literal(source, shown.removeprefix(".") if shown[1:2].isalpha() else shown)
+
+
+def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
+    """The text of a directive that docutils does not know: its argument and its content."""
+    if name in _LEFT_OUT:
+        return []
+    argument = directive.arguments[0].strip() if directive.arguments else ""
+    content = "\n".join(directive.content)
+    bare = name.rpartition(":")[2]
+    if name in _CODE:
+        language = _CODE[name] or argument
+        code = f"{argument}\n{content}" if _CODE[name] and argument and name != "plot" else content
+        caption = directive.options.get("caption") or ""
+        block = nodes.literal_block(code, code, language=language)
+        said = [nodes.paragraph("", "", nodes.inline(caption, caption))] if caption else []
+        return [*said, block] if code.strip() else said
+    if bare == "toctree":
+        return _toctree(nodes, directive)
+    if name in ("literalinclude", "automodule", "autosummary", "autoclass", "autofunction", "automethod") or (
+        name.startswith("auto") and argument
+    ):
+        entries = [argument, *(line.strip() for line in directive.content)] if name == "autosummary" else [argument]
+        said = [nodes.paragraph("", "", nodes.literal(one, one)) for one in entries if one]
+        return [*said, *(_nested(nodes, directive) if name != "autosummary" else [])]
+    if name in _LABELS:
+        return _labelled(nodes, directive, _LABELS[name], argument)
+    lead: list[Any] = []
+    if argument:
+        if ":" in name or bare in ("function", "class", "method", "attribute", "data", "exception", "option", "envvar"):
+            lines = [line.strip().removesuffix("\\") for line in argument.split("\n")]
+            lead = [nodes.paragraph("", "", nodes.strong("", "", nodes.literal(one, one))) for one in lines if one]
+        else:
+            inline, messages = directive.state.inline_text(argument, directive.lineno)
+            lead = [nodes.paragraph(argument, "", *inline), *messages]
+    return [*lead, *_shown_options(nodes, directive), *_nested(nodes, directive)]
+
+
+def _shown_options(nodes: Any, directive: Any) -> list[Any]:
+    """The options of a directive that readers see, such as the version that an entry of a change log is about."""
+    options = {name.lower(): " ".join(str(value).split()) for name, value in directive.options.items()}
+    titles = [options[name] for name in ("title", "caption", "header") if options.get(name)]
+    facts = [f"{name}: {options[name]}" for name in _FACTS if options.get(name)]
+    said = [nodes.paragraph("", "", nodes.strong(one, one)) for one in titles]
+    return [*said, nodes.paragraph("", "", nodes.Text(", ".join(facts)))] if facts else said
+
+
+def _nested(nodes: Any, directive: Any) -> list[Any]:
+    if not directive.content:
+        return []
+    node = nodes.container()
+    directive.state.nested_parse(directive.content, directive.content_offset, node, match_titles=False)
+    return list(node.children)
+
+
+def _labelled(nodes: Any, directive: Any, label: str, argument: str) -> list[Any]:
+    """An admonition with a title of its own, such as `Added in version 1.2`."""
+    version, rest = "", argument
+    if "version" in label.lower() and argument:
+        version, rest = [*argument.split(None, 1), ""][:2]
+    title = f"{label} {version}".strip()
+    inline, messages = directive.state.inline_text(rest, directive.lineno) if rest.strip() else ([], [])
+    first = [nodes.paragraph(rest, "", *inline)] if inline else []
+    return [nodes.admonition("", nodes.title(title, title), *first, *messages, *_nested(nodes, directive))]
+
+
+def _toctree(nodes: Any, directive: Any) -> list[Any]:
+    """The entries of a table of contents, as a list; its options say nothing to readers."""
+    items = []
+    for line in directive.content:
+        said = line.strip()
+        if said and not said.startswith(":"):
+            explicit = _EXPLICIT.match(said)
+            shown = explicit[1] if explicit else said
+            items.append(nodes.list_item("", nodes.paragraph("", "", nodes.inline(shown, shown))))
+    caption = directive.options.get("caption") or ""
+    lead = [nodes.paragraph("", "", nodes.strong(caption, caption))] if caption else []
+    return [*lead, nodes.bullet_list("", *items)] if items else lead
+
+
+# The tree as Markdown.
+
+
+def _blocks(children: Iterable[Any], level: int) -> Iterator[str]:
+    """The Markdown of some blocks; level: of the next section's heading."""
+    for node in children:
+        yield from (block for block in _block(node, level) if block.strip())
+
+
+def _block(node: Any, level: int) -> Iterator[str]:
+    kind = node.tagname
+    render = _RENDERED.get(kind)
+    if render is not None:
+        yield from render(node, level)
+    elif kind in _ADMONITIONS:
+        yield _quoted(_admonition(node, kind.capitalize(), level))
+    elif kind in _SILENT:
+        return
+    elif not node.children or kind in _INLINE:
+        yield _paragraph_text([node])
+    else:
+        yield from _blocks(node.children, level)
+
+
+def _section(node: Any, level: int) -> Iterator[str]:
+    if "system-messages" not in node.get("classes", ()):
+        yield from _blocks(node.children, level + 1)
+
+
+def _heading(node: Any, level: int) -> Iterator[str]:
+    if node.parent is not None and node.parent.tagname in ("section", "document"):
+        hashes = "#" * min(max(level - 1 if node.parent.tagname == "section" else 1, 1), 6)
+        yield f"{hashes} {_one_line(node.children)}"
+    else:
+        yield f"**{_one_line(node.children)}**"
+
+
+def _subtitle(node: Any, level: int) -> Iterator[str]:
+    yield f"**{_one_line(node.children)}**"
+
+
+def _paragraph(node: Any, level: int) -> Iterator[str]:
+    yield _paragraph_text(node.children)
+
+
+def _literal(node: Any, level: int) -> Iterator[str]:
+    text = node.astext().strip("\n")
+    classes = [one for one in node.get("classes", ()) if one not in ("code", "highlight")]
+    language = node.get("language") or (classes[0] if "code" in node.get("classes", ()) and classes else "")
+    language = language if re.fullmatch(r"[\w+#.-]{1,30}", language) else ""
+    if node.tagname == "doctest_block":
+        language = "python"
+    yield fenced(text, language)
+
+
+def _math(node: Any, level: int) -> Iterator[str]:
+    yield f"$$\n{node.astext().strip()}\n$$"
+
+
+def _bullets(node: Any, level: int) -> Iterator[str]:
+    yield _items((("- ", item.children) for item in node.children), level)
+
+
+def _numbered(node: Any, level: int) -> Iterator[str]:
+    start = node.get("start", 1)
+    letters = node.get("enumtype", "arabic").endswith("alpha")
+    marks = (f"{number}. " for number in range(start, start + len(node.children)))
+    pairs = list(zip(marks, node.children, strict=True))
+    if not letters:
+        yield _items(((mark, item.children) for mark, item in pairs), level)
+        return
+    first = "a" if node["enumtype"] == "loweralpha" else "A"
+    named = [(f"- {chr(ord(first) + (start - 1 + at) % 26)}. ", item) for at, (_, item) in enumerate(pairs)]
+    yield "\n".join(_item(mark, "  ", list(_blocks(item.children, level))) for mark, item in named)
+
+
+def _items(items: Iterable[tuple[str, Iterable[Any]]], level: int) -> str:
+    found = [_item(mark, " " * len(mark), list(_blocks(children, level))) for mark, children in items]
+    tight = all("\n\n" not in one for one in found)
+    return ("\n" if tight else "\n\n").join(found)
+
+
+def _item(mark: str, indent: str, blocks: list[str]) -> str:
+    if not blocks:
+        return mark.rstrip()
+    joined = blocks[0]
+    for before, block in pairwise(blocks):
+        loose = not (block.startswith(("- ", "1. ")) and "\n\n" not in block and not before.startswith(("- ", "`")))
+        joined += ("\n\n" if loose else "\n") + block
+    return mark + _indented(joined, indent)
+
+
+def _definitions(node: Any, level: int) -> Iterator[str]:
+    """Terms with their definitions, as items: Markdown has no such list."""
+    items = []
+    for item in node.children:
+        terms = [child for child in item.children if child.tagname == "term"]
+        classifiers = [_one_line(child.children) for child in item.children if child.tagname == "classifier"]
+        body = [block for child in item.children if child.tagname == "definition" for block in _blocks([child], level)]
+        term = ", ".join(f"**{_one_line(one.children)}**" for one in terms)
+        if classifiers:
+            term += f" ({', '.join(classifiers)})"
+        items.append(_item("- ", "  ", _led(term, body)))
+    yield "\n\n".join(items)
+
+
+def _led(term: str, body: list[str]) -> list[str]:
+    """A term with the paragraph below it in one block, or above another block."""
+    if body and not re.match(r"[-#>`|$]|\d+\. |!\[", body[0]):
+        return [f"{term}: {body[0]}", *body[1:]]
+    return [term, *body]
+
+
+def _fields(node: Any, level: int) -> Iterator[str]:
+    items = []
+    for field in node.children:
+        if field.tagname != "field":
+            continue
+        name = _one_line(field.children[0].children)
+        body = list(_blocks(field.children[1].children, level)) if len(field.children) > 1 else []
+        items.append(_item("- ", "  ", _led(f"**{name}**" if name else "", body)))
+    yield "\n".join(items) if all("\n\n" not in one for one in items) else "\n\n".join(items)
+
+
+def _long_fields(node: Any, level: int) -> Iterator[str]:
+    """The fields at the head of a document that are too long for metadata."""
+    for field in node.children:
+        if field.tagname == "field" and len(" ".join(field.children[1].astext().split())) > _MAX_FIELD:
+            name = _one_line(field.children[0].children)
+            yield _item("- ", "  ", _led(f"**{name}**", list(_blocks(field.children[1].children, level))))
+
+
+def _options(node: Any, level: int) -> Iterator[str]:
+    items = []
+    for item in node.children:
+        group, description = item.children[0], item.children[1]
+        names = ", ".join(_code(option.astext().replace("\n", " ")) for option in group.children)
+        items.append(_item("- ", "  ", _led(names, list(_blocks(description.children, level)))))
+    yield "\n".join(items)
+
+
+def _quote(node: Any, level: int) -> Iterator[str]:
+    yield _quoted(list(_blocks(node.children, level)))
+
+
+def _attribution(node: Any, level: int) -> Iterator[str]:
+    yield f"— {_one_line(node.children)}"
+
+
+def _titled(node: Any, level: int) -> Iterator[str]:
+    """A topic, a sidebar or an admonition with a title; a table of contents is left out."""
+    if "contents" not in node.get("classes", ()):
+        yield _quoted(list(_blocks(node.children, level)))
+
+
+def _admonition(node: Any, label: str, level: int) -> list[str]:
+    return [f"**{label}**", *_blocks(node.children, level)]
+
+
+def _quoted(blocks: list[str]) -> str:
+    text = "\n\n".join(blocks)
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n")) if text else ""
+
+
+def _lines(node: Any, level: int) -> Iterator[str]:
+    def lines(block: Any, indent: str) -> Iterator[str]:
+        for child in block.children:
+            if child.tagname == "line_block":
+                yield from lines(child, indent + "    ")
+            else:
+                yield indent + _escaped_lines(_one_line(child.children))
+
+    found = [line.lstrip() for line in lines(node, "")]
+    yield "\n".join(f"{line}\\" if line and at + 1 < len(found) else line for at, line in enumerate(found))
+
+
+def _footnote(node: Any, level: int) -> Iterator[str]:
+    labels = [child.astext() for child in node.children if child.tagname == "label"]
+    body = list(_blocks((child for child in node.children if child.tagname != "label"), level))
+    label = f"\\[{_escaped(labels[0])}\\]" if labels else ""
+    yield from ([f"{label} {body[0]}", *body[1:]] if body and label else [label, *body])
+
+
+def _message(node: Any, level: int) -> Iterator[str]:
+    """A complaint of docutils says nothing to readers; the text that it is about does."""
+    for child in node.children:
+        if child.tagname == "literal_block" and not child.astext().lstrip().startswith(".. |"):
+            yield from _literal(child, 0)
+
+
+def _image(node: Any, level: int) -> Iterator[str]:
+    said = _inline_image(node)
+    if said:
+        yield said
+
+
+def _table(node: Any, level: int) -> Iterator[str]:
+    for child in node.children:
+        if child.tagname == "title":
+            yield f"**{_one_line(child.children)}**"
+        elif child.tagname == "tgroup":
+            yield _grid(child)
+        else:
+            yield from _block(child, level)
+
+
+def _grid(group: Any) -> str:
+    columns = max(sum(1 for child in group.children if child.tagname == "colspec"), 1)
+    header: list[list[str]] = []
+    body: list[list[str]] = []
+    for part in group.children:
+        if part.tagname in ("thead", "tbody"):
+            (header if part.tagname == "thead" else body).extend(_grid_rows(part, columns))
+    first = [" ".join(filter(None, column)) for column in zip(*header, strict=True)] if header else [""] * columns
+    lines = [first, ["---"] * columns, *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
+    """The rows of a table; a cell over several rows or columns stands in its first."""
+    taken = [0] * columns  # further rows that a cell above extends to, by column
+    for row in part.children:
+        cells = [""] * columns
+        at = 0
+        for entry in row.children:
+            while at < columns and taken[at]:
+                at += 1
+            if at >= columns:
+                break
+            cells[at] = _cell_text(entry)
+            for column in range(at, min(at + 1 + entry.get("morecols", 0), columns)):
+                taken[column] = entry.get("morerows", 0) + 1
+            at += 1 + entry.get("morecols", 0)
+        taken = [max(left - 1, 0) for left in taken]
+        yield cells
+
+
+def _cell_text(entry: Any) -> str:
+    """A cell in one line: blocks one after the other, code in code spans."""
+    said = []
+    for child in entry.children:
+        if child.tagname == "literal_block":
+            said.append(_code(" ".join(child.astext().split())))
+        elif child.tagname == "paragraph":
+            said.append(_one_line(child.children))
+        elif child.tagname in ("bullet_list", "enumerated_list"):
+            said.append("; ".join(_cell_text(item) for item in child.children))
+        else:
+            said.append(" ".join(" ".join(_block(child, 6)).split()))
+    return re.sub(r"(?<!\\)\|", r"\\|", " ".join(filter(None, said)))
+
+
+# Text within a block.
+
+
+def _paragraph_text(children: Iterable[Any]) -> str:
+    return _escaped_lines("".join(map(_inline, children)).strip())
+
+
+def _escaped_lines(text: str) -> str:
+    """Text whose lines mean nothing by their first characters."""
+    lines = [line.strip() for line in text.split("\n")]
+    return "\n".join(_LINE_START.sub(_escaped_start, line) for line in lines if line)
+
+
+def _escaped_start(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}\\" if found[2].isdigit() else f"{found[1]}\\{found[2]}"
+
+
+def _one_line(children: Iterable[Any]) -> str:
+    return " ".join("".join(map(_inline, children)).split())
+
+
+def _inline(node: Any) -> str:
+    kind = node.tagname
+    if kind == "#text":
+        return _escaped(str(node.astext()))
+    if kind in ("literal", "math"):
+        return _code(node.astext()) if kind == "literal" else f"${node.astext()}$"
+    if kind == "image":
+        return _inline_image(node)
+    if kind == "problematic":
+        return _escaped(_unmarked(node.astext()))
+    if kind in ("footnote_reference", "citation_reference"):
+        return f"\\[{_escaped(node.astext())}\\]"
+    if kind == "system_message" or kind in _SILENT:
+        return ""
+    inner = "".join(map(_inline, node.children))
+    if kind in ("emphasis", "strong") and inner.strip():
+        mark = "*" if kind == "emphasis" else "**"
+        return f"{mark}{inner.strip()}{mark}"
+    if kind == "reference":
+        target = str(node.get("refuri", ""))
+        plain = inner.strip()
+        if target.startswith(("http://", "https://", "mailto:")) and not re.search(r"[\s()<>\\]", target):
+            if plain in (_escaped(target), _escaped(target.removeprefix("mailto:"))):
+                return target.removeprefix("mailto:")
+            if plain and "](" not in plain:
+                return f"[{plain}]({target})"
+    return inner
+
+
+def _unmarked(text: str) -> str:
+    """The text of markup that docutils cannot resolve: `Title`_ is Title."""
+    role = _ROLE.match(text)
+    if role:
+        explicit = _EXPLICIT.match(role[1])
+        return explicit[1] if explicit else role[1]
+    return _QUOTED.sub(r"\1", text) if text.endswith("_") or text.startswith("`") else text
+
+
+def _inline_image(node: Any) -> str:
+    alt = " ".join(str(node.get("alt", "")).split())
+    target = str(node.get("uri", ""))
+    if not alt or alt == target:
+        return ""
+    shown = re.search(r"[\s()<>\\]", target) is None and len(target) <= 500 and not target.startswith("data:")
+    return f"![{_escaped(alt).replace(']', '')}]({target})" if shown else _escaped(alt)
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"\\{found[0]}", text)
+
+
+def _code(text: str) -> str:
+    text = " ".join(text.split())
+    if not text:
+        return ""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    ticks = "`" * (longest + 1)
+    blank = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{blank}{text}{blank}{ticks}"
+
+
+def _indented(text: str, indent: str) -> str:
+    first, *rest = text.split("\n")
+    return "\n".join([first, *(indent + line if line else "" for line in rest)])
+
+
+_ADMONITIONS = frozenset("attention caution danger error hint important note tip warning".split())  # noqa: SIM905
+_SILENT = frozenset(
+    "comment target substitution_definition pending meta decoration raw label colspec generated".split()  # noqa: SIM905
+)
+_INLINE = frozenset("#text inline literal emphasis strong reference problematic".split())  # noqa: SIM905
+_RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
+    "admonition": _titled,
+    "attribution": _attribution,
+    "block_quote": _quote,
+    "bullet_list": _bullets,
+    "caption": _paragraph,
+    "citation": _footnote,
+    "definition_list": _definitions,
+    "docinfo": _long_fields,
+    "doctest_block": _literal,
+    "enumerated_list": _numbered,
+    "field_list": _fields,
+    "footnote": _footnote,
+    "image": _image,
+    "line_block": _lines,
+    "literal_block": _literal,
+    "math_block": _math,
+    "option_list": _options,
+    "paragraph": _paragraph,
+    "rubric": _subtitle,
+    "section": _section,
+    "sidebar": _titled,
+    "subtitle": _subtitle,
+    "system_message": _message,
+    "table": _table,
+    "title": _heading,
+    "topic": _titled,
+}
+
+
+# Title and metadata.
+
+
+def _has_title(document: Any) -> bool:
+    return bool(document.children) and document.children[0].tagname == "title"
+
+
+def _title(document: Any) -> str:
+    """The document's title, or its first heading."""
+    given = document.get("title", "")
+    for node in document.findall():
+        if given:
+            break
+        if node.tagname == "title" and node.parent.tagname in ("document", "section"):
+            given = node.astext()
+    title = " ".join(given.split())
+    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+
+
+def _metadata(document: Any) -> dict[str, Any]:
+    """The fields at the head of a document, such as author and version."""
+    found: dict[str, Any] = {}
+    for info in document.findall(lambda node: node.tagname == "docinfo"):
+        for node in info.children:
+            if node.tagname == "field":
+                name, value = node.children[0].astext(), " ".join(node.children[1].astext().split())
+            else:
+                name, value = node.tagname, " ".join(node.astext().split())
+            if node.tagname == "authors":
+                names = [" ".join(author.astext().split()) for author in node.children]
+                found["author"] = [one for one in names if one and len(one) <= _MAX_FIELD]
+            elif (
+                value and len(value) <= _MAX_FIELD and 0 < len(name) <= _MAX_NAME and name not in ("orphan", "tocdepth")
+            ):
+                found.setdefault(name.strip().lower().replace(" ", "_"), value)
+    return found
