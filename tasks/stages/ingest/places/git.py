@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 
 from indexmill.extras import not_installed
 from schemas.places import GitSettings
+from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
 from tasks.stages.ingest.places.place import Entry, PlaceError
 from tasks.stages.ingest.sources import kind_of
@@ -82,7 +83,7 @@ _CONFIGURATION = (
 
 def open_place(settings: GitSettings, scratch: Path) -> GitPlace:
     """The place; raises PlaceError for a repository or a ref that cannot be meant."""
-    return GitPlace(settings.repository, settings.ref, scratch)
+    return GitPlace(settings, scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ class _File:
 class GitPlace:
     """The files of a commit."""
 
-    def __init__(self, repository: str, ref: str, scratch: Path) -> None:
+    def __init__(self, settings: GitSettings, scratch: Path) -> None:
+        repository, ref = settings.repository, settings.ref
+        self._settings = settings
         self._url = _checked_url(repository)
         self._ref = ref
         self._shown = _SECRET.sub(r"\1", repository)
@@ -262,7 +265,9 @@ class GitPlace:
 
     def _prefetched(self, files: Sequence[_File], known: Mapping[str, str]) -> list[_File]:
         """Fetch what will be read, at once; the files with the sizes of those."""
-        wanted = sorted({one.id for one in files if known.get(one.name) != one.id and kind_of(one.name) is not None})
+        globs = (self._settings.include, self._settings.exclude)
+        changed = (one for one in files if known.get(one.name) != one.id)
+        wanted = sorted({one.id for one in changed if kind_of(one.name) is not None and is_chosen(one.name, *globs)})
         if not wanted:
             return list(files)
         lines = "".join(f"{one}\n" for one in wanted).encode("ascii")
