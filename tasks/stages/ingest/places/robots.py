@@ -50,7 +50,7 @@ def parse_robots(text: str, agent: str) -> Robots:
         if key == "user-agent":
             if in_rules:
                 named, in_rules = [], False
-            named.append(re.match(r"[A-Za-z_-]*\*?", value)[0].lower())  # type: ignore[index] - it fits anything
+            named.append(_agent(value))
             groups.setdefault(named[-1], ([], []))
             continue
         if key not in ("allow", "disallow", "crawl-delay"):
@@ -97,6 +97,12 @@ def _normal(path: str) -> str:
         return letter if letter in _UNRESERVED else found[0].upper()
 
     return _ESCAPE.sub(one, quoted)
+
+
+def _agent(value: str) -> str:
+    """The product token that a group names, without its version; or `*`."""
+    found = re.match(r"[A-Za-z_-]+|\*", value)
+    return found[0].lower() if found else ""
 
 
 def _seconds(value: str) -> float:

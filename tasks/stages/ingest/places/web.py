@@ -123,7 +123,7 @@ class _Token:
 class _Listed:
     """The pages of a place, by URL, and what was found of them."""
 
-    urls: list[str]
+    urls: Sequence[str]
     found: dict[str, _Token] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     skipped: Skipped = field(default_factory=Skipped)
@@ -189,7 +189,7 @@ class WebPlace:
                 self._client = WebClient(self._settings.delay_seconds, self._settings.contact, self._scratch)
             return self._client
 
-    def _urls(self, skipped: Skipped) -> list[str]:
+    def _urls(self, skipped: Skipped) -> Sequence[str]:
         """The pages to ask for, sorted. Raises PlaceError where some could be missing."""
         urls = set(self._given)
         for where in self._settings.lists:

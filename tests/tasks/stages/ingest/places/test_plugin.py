@@ -130,7 +130,7 @@ def test_a_name_that_is_listed_twice_ends_the_listing() -> None:
 def test_a_class_with_the_whole_protocol_gets_all_of_it() -> None:
     whole = place("my_wiki:Whole")
     (entry,) = whole.list({"a.md": "first"})
-    assert [entry] == [Entry("a.md", token="after first")]
+    assert entry == Entry("a.md", None, "after first")
     with whole.read("a.md", entry.token) as file:
         assert file.read() == b"a.md after first"
     assert whole.warnings == ["two pages are locked"]
