@@ -71,8 +71,19 @@ class WebSettings(_FilesSettings):
     delay_seconds: float = Field(
         default=1.0, ge=0, description="Between two requests to a host, if robots.txt asks no more"
     )
-    max_file_bytes: int = Field(default=100_000_000, ge=1)
-    max_files: int = Field(default=100_000, ge=1)
+    max_file_bytes: int = Field(default=100_000_000, ge=1, description="A page or file, unpacked; more are refused")
+    max_files: int = Field(default=100_000, ge=1, description="More URLs end the build before one is asked for")
+    contact: str = Field(
+        default="",
+        pattern=r"^[\x21-\x27\x2A-\x7E]*$",
+        description="A URL or an address at which sites reach you: sent with every request, in the User-Agent",
+    )
+
+    @model_validator(mode="after")
+    def _name_some(self) -> Self:
+        if not (self.urls or self.lists or self.sitemaps):
+            raise ValueError("give urls, lists or sitemaps: which pages to read")
+        return self
 
 
 class GitSettings(_FilesSettings):

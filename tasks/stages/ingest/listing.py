@@ -20,6 +20,7 @@ from indexmill.store.canonical import digest_of
 from indexmill.text.printable import escaped
 from schemas.corpus import CorpusSettings
 from schemas.places import BucketSettings, PlaceSettings, WebSettings, is_url, name_of_place
+from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.opening import RECORD_KINDS, open_record_place
 from tasks.stages.ingest.places.place import Entry
 from tasks.stages.ingest.sources import (
@@ -30,7 +31,6 @@ from tasks.stages.ingest.sources import (
     asked_for,
     find,
     kind_of,
-    matches,
     modified_text,
     place_of,
     refuse_same_id,
@@ -167,13 +167,8 @@ def _details(entry: Entry, name: str, settings: CorpusSettings) -> Iterator[tupl
 
 def _chosen(name: str, place: PlaceSettings, settings: CorpusSettings) -> bool:
     """True if include and exclude, of the corpus and of the place, take a file."""
-    for said in (settings, place):
-        include, exclude = getattr(said, "include", ()), getattr(said, "exclude", ())
-        if include and not any(matches(name, pattern) for pattern in include):
-            return False
-        if any(matches(name, pattern) for pattern in exclude):
-            return False
-    return True
+    of_place = getattr(place, "include", ()), getattr(place, "exclude", ())
+    return is_chosen(name, settings.include, settings.exclude) and is_chosen(name, *of_place)
 
 
 def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> SourceFile:

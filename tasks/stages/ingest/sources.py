@@ -38,6 +38,7 @@ from indexmill.store.regular_files import NotRegular, open_checked
 from schemas.corpus import CorpusSettings
 from schemas.places import PlaceSettings
 from tasks.stages.ingest.formats.registry import FORMATS
+from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.opening import open_file_place
 from tasks.stages.ingest.places.place import FilePlace
 
@@ -57,7 +58,6 @@ __all__ = [
     "find",
     "is_quick",
     "kind_of",
-    "matches",
     "modified_text",
     "open_source",
     "place_of",
@@ -445,28 +445,13 @@ def _below(path: str, root: str) -> str:
 
 
 def _chosen(name: str, settings: CorpusSettings) -> bool:
-    included = not settings.include or any(matches(name, pattern) for pattern in settings.include)
-    return included and not any(matches(name, pattern) for pattern in settings.exclude)
+    return is_chosen(name, settings.include, settings.exclude)
 
 
 def asked_for(path: str, patterns: Iterable[str]) -> bool:
     """False for a file of a format, such as code, that is read only where a pattern ends in its suffix."""
     suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
     return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)
-
-
-def matches(name: str, pattern: str) -> bool:
-    """Glob over a relative path: ** crosses folders, * and ? do not; without a slash it matches the last part."""
-    if "/" not in pattern:
-        name = name.rpartition("/")[2]
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))
-    translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    wanted = "".join(
-        translated.get(piece) or (re.sub(r"^\[!", "[^", piece) if piece.startswith("[") else re.escape(piece))
-        for piece in pieces
-        if piece
-    )
-    return re.fullmatch(wanted, name, re.DOTALL) is not None
 
 
 def _printable(path: str) -> str:

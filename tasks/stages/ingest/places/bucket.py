@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -86,7 +86,7 @@ class BucketPlace:
         file.seek(0)
         return cast("BinaryIO", file)
 
-    def _single(self) -> list[Entry]:
+    def _single(self) -> Sequence[Entry]:
         """The object that the URL itself names."""
         found = self._bucket.find(self._key) if self._key else None
         if found is None:
@@ -96,7 +96,7 @@ class BucketPlace:
             )
         return [self._entry(unicodedata.normalize("NFC", found.key.rpartition("/")[2]), found)]
 
-    def _entries(self, found: list[ForeignObject]) -> list[Entry]:
+    def _entries(self, found: Sequence[ForeignObject]) -> Sequence[Entry]:
         skipped = Skipped()
         stores = self._stores(found)
         by_name: dict[str, list[ForeignObject]] = {}
@@ -128,7 +128,7 @@ class BucketPlace:
         self.warnings += skipped.sentences()
         return listed
 
-    def _stores(self, found: list[ForeignObject]) -> tuple[str, ...]:
+    def _stores(self, found: Sequence[ForeignObject]) -> tuple[str, ...]:
         """The prefixes of indexmill's own stores: their files are no documents."""
         roots = {one.key.removesuffix(STORE_FILE): one for one in found if f"/{one.key}".endswith(f"/{STORE_FILE}")}
         with_blobs = {f"/{one.key}".partition(_BLOBS)[0][1:] for one in found if _BLOBS in f"/{one.key}"}

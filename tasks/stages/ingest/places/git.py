@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 
 from indexmill.extras import not_installed
 from schemas.places import GitSettings
+from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
 from tasks.stages.ingest.places.place import Entry, PlaceError
 from tasks.stages.ingest.sources import kind_of
@@ -82,7 +83,7 @@ _CONFIGURATION = (
 
 def open_place(settings: GitSettings, scratch: Path) -> GitPlace:
     """The place; raises PlaceError for a repository or a ref that cannot be meant."""
-    return GitPlace(settings.repository, settings.ref, scratch)
+    return GitPlace(settings, scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ class _File:
 class GitPlace:
     """The files of a commit."""
 
-    def __init__(self, repository: str, ref: str, scratch: Path) -> None:
+    def __init__(self, settings: GitSettings, scratch: Path) -> None:
+        repository, ref = settings.repository, settings.ref
+        self._settings = settings
         self._url = _checked_url(repository)
         self._ref = ref
         self._shown = _SECRET.sub(r"\1", repository)
@@ -214,15 +217,15 @@ class GitPlace:
             raise not_installed("reading a git repository", "tenacity", error) from error
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(
-                lambda done: done.returncode and _MAY_PASS.search(done.stderr.decode("utf-8", "replace"))
+                lambda done: bool(done.returncode and _MAY_PASS.search(done.stderr.decode("utf-8", "replace")))
             ),
             wait=tenacity.wait_random_exponential(multiplier=0.5, max=15),
             stop=tenacity.stop_after_attempt(_ATTEMPTS),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
-        return cast("subprocess.CompletedProcess[bytes]", attempts(self._run, *words, given=given))
+        return attempts(self._run, *words, given=given)
 
-    def _files(self, commit: str, skipped: Skipped) -> list[_File]:
+    def _files(self, commit: str, skipped: Skipped) -> Sequence[_File]:
         # Sizes of a fetched commit would have git fetch file by file.
         sizes = ("-l",) if self._url is None else ()
         done = self._run("ls-tree", "-r", "-z", *sizes, "--full-tree", commit)
@@ -260,9 +263,11 @@ class GitPlace:
                         by_name[normal] = file
         return sorted(by_name.values(), key=lambda file: file.name)
 
-    def _prefetched(self, files: Sequence[_File], known: Mapping[str, str]) -> list[_File]:
+    def _prefetched(self, files: Sequence[_File], known: Mapping[str, str]) -> Sequence[_File]:
         """Fetch what will be read, at once; the files with the sizes of those."""
-        wanted = sorted({one.id for one in files if known.get(one.name) != one.id and kind_of(one.name) is not None})
+        globs = (self._settings.include, self._settings.exclude)
+        changed = (one for one in files if known.get(one.name) != one.id)
+        wanted = sorted({one.id for one in changed if kind_of(one.name) is not None and is_chosen(one.name, *globs)})
         if not wanted:
             return list(files)
         lines = "".join(f"{one}\n" for one in wanted).encode("ascii")
@@ -278,7 +283,7 @@ class GitPlace:
         }
         return [_File(one.name, one.id, one.exact, sizes.get(one.id)) for one in files]
 
-    def _command(self, *words: str) -> list[str]:
+    def _command(self, *words: str) -> Sequence[str]:
         at = (f"--git-dir={self._folder}",) if self._url is not None else ("-C", str(self._folder))
         return [*_git(f"safe.directory={self._folder}"), *at, *words]
 

@@ -1,0 +1,229 @@
+"""A class of one's own that lists and reads files: for places that nothing here knows.
+
+    class Wiki:
+        def __init__(self, *, space: str) -> None: ...          # the options, as keyword arguments
+        def list(self) -> Iterable[Entry]: ...                  # name, size, token; see `place.Entry`
+        def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
+
+An entry is an `Entry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC. A
+class that takes `known` in `list`, or `token` in `read`, is given them as a `FilePlace` is. Whatever else it raises
+ends the build and names the class: an incomplete listing would read as the deletion of documents.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import math
+import os
+import stat
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from indexmill.errors import IndexmillError
+from indexmill.store.canonical import canonical_json
+from schemas.places import PluginSettings
+from tasks.stages.ingest.places.names import is_plain, shown
+from tasks.stages.ingest.places.place import Entry, PlaceError
+
+__all__ = ["PluginPlace", "open_place"]
+
+_FIELDS = ("name", "size", "token", "modified", "details")
+_CHUNK = 1 << 20
+
+
+def open_place(settings: PluginSettings, scratch: Path) -> PluginPlace:
+    """The place; raises PlaceError for a class that cannot be imported or made. scratch: not used."""
+    return PluginPlace(settings)
+
+
+class PluginPlace:
+    """A class of the user's as a place of files."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._class = settings.named
+        found = _imported(settings.named)
+        try:
+            self._place = found(**settings.options)
+        except Exception as error:
+            named = ", ".join(sorted(settings.options)) or "none"
+            raise PlaceError(
+                f"the plug-in {self._class} cannot be made: {_said(error)}. Its options are given as keyword arguments "
+                f"({named}); its signature is {_signature(found)}"
+            ) from error
+        lacking = [name for name in ("list", "read") if not callable(getattr(self._place, name, None))]
+        if lacking:
+            raise PlaceError(
+                f"the plug-in {self._class} has no method {' and no method '.join(lacking)}: it needs list(self), "
+                "which yields entries, and read(self, name), which returns bytes or an open binary file"
+            )
+        self._takes_known = _takes(self._place.list, "known")
+        self._takes_token = _takes(self._place.read, "token")
+        self.warnings: list[str] = []
+
+    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
+        """Every file, sorted by name. Raises PlaceError for an entry that cannot be one."""
+        self.warnings = []
+        entries: dict[str, Entry] = {}
+        try:
+            listed = self._place.list(known=dict(known)) if self._takes_known else self._place.list()
+            for number, one in enumerate(listed, 1):
+                entry = self._entry(one, number)
+                if entry.name in entries:
+                    raise PlaceError(
+                        f"the plug-in {self._class} lists {shown(entry.name)} twice: names are to be unique"
+                    )
+                entries[entry.name] = entry
+        except (PlaceError, IndexmillError):
+            raise
+        except Exception as error:
+            raise PlaceError(f"the plug-in {self._class} failed while it was listing: {_said(error)}") from error
+        said = getattr(self._place, "warnings", [])
+        self.warnings += [str(one) for one in said] if isinstance(said, (list, tuple)) else []
+        return [entries[name] for name in sorted(entries)]
+
+    def read(self, name: str, token: str) -> BinaryIO:
+        """A file, in an unlinked temporary file unless the class returns a real one."""
+        try:
+            found = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
+            return _file(found, f"the plug-in {self._class}", name)
+        except (OSError, PlaceError, IndexmillError):
+            raise
+        except Exception as error:
+            raise PlaceError(f"the plug-in {self._class} failed to read {shown(name)}: {_said(error)}") from error
+
+    def _entry(self, one: object, number: int) -> Entry:
+        where = f"the plug-in {self._class} lists, as number {number},"
+        if isinstance(one, Mapping):
+            if odd := sorted(str(key) for key in one if key not in _FIELDS):
+                raise PlaceError(f"{where} a mapping with {', '.join(odd)}: the keys are {', '.join(_FIELDS)}")
+            values = dict(one)
+        elif hasattr(one, "name"):
+            values = {key: getattr(one, key) for key in _FIELDS if hasattr(one, key)}
+        else:
+            raise PlaceError(f"{where} {_kind(one)}: expected an Entry, or what has name, size and token")
+        name, size, token = values.get("name"), values.get("size"), values.get("token")
+        modified, details = values.get("modified"), values.get("details")
+        if not isinstance(name, str):
+            raise PlaceError(f"{where} the name {_kind(name)}: expected a text")
+        if not is_plain(name):
+            raise PlaceError(
+                f"{where} the name {shown(name)}: expected a path below the place, with / between its parts and "
+                "without empty parts, `.`, `..` and control characters"
+            )
+        where = f"the plug-in {self._class} lists {shown(name)} with"
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+            raise PlaceError(f"{where} the size {_kind(size)}: expected bytes, or None")
+        if token is not None and not isinstance(token, str):
+            raise PlaceError(f"{where} the token {_kind(token)}: expected a text that changes with the bytes, or ''")
+        if modified is not None and (
+            isinstance(modified, bool) or not isinstance(modified, int | float) or not math.isfinite(modified)
+        ):
+            raise PlaceError(f"{where} the time {_kind(modified)}: expected seconds since 1970, or None")
+        return Entry(
+            unicodedata.normalize("NFC", name), size, token or "", modified, _details(details or {}, f"{where} details")
+        )
+
+
+def _details(details: object, where: str) -> dict[str, Any]:
+    if not isinstance(details, Mapping) or not all(isinstance(key, str) for key in details):
+        raise PlaceError(f"{where} that are {_kind(details)}: expected a mapping with texts as keys")
+    try:
+        canonical_json(dict(details))
+    except (TypeError, ValueError) as error:
+        raise PlaceError(f"{where} that JSON cannot hold: {_said(error)}") from error
+    return dict(details)
+
+
+def _imported(named: str) -> Callable[..., Any]:
+    """The class that `module:Class` names."""
+    module, _, path = named.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name in (module, module.partition(".")[0])
+        advice = (
+            "install its package into this environment, or add its folder to PYTHONPATH"
+            if absent
+            else "the module is there and fails when it is imported"
+        )
+        raise PlaceError(f"the plug-in {named} cannot be imported: {_said(error)}; {advice}") from error
+    for part in path.split("."):
+        there = sorted(name for name, one in vars(found).items() if inspect.isclass(one) and not name.startswith("_"))
+        found = getattr(found, part, None)
+        if found is None:
+            seen = f"; there are the classes {', '.join(there[:10])}" if there else ""
+            raise PlaceError(f"the plug-in {named} cannot be found: {module} has no {part}{seen}")
+    if not callable(found):
+        raise PlaceError(f"the plug-in {named} is {_kind(found)}: expected a class")
+    return cast("Callable[..., Any]", found)
+
+
+def _file(found: object, who: str, name: str) -> BinaryIO:
+    """A real file of what a plug-in returned, at its start."""
+    if isinstance(found, (bytes, bytearray, memoryview)):
+        found = io.BytesIO(found)
+    if not hasattr(found, "read") or isinstance(found, io.TextIOBase):
+        close = getattr(found, "close", None)
+        if close is not None:
+            close()
+        raise PlaceError(
+            f"{who} read {shown(name)} as {_kind(found)}: expected bytes, or a file that is open in binary"
+        )
+    source = cast("BinaryIO", found)
+    if _is_real(source):
+        return source
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller to close
+    try:
+        while chunk := source.read(_CHUNK):
+            if not isinstance(chunk, bytes):
+                raise PlaceError(f"{who} read {shown(name)} from a file that gives {_kind(chunk)}: expected bytes")
+            copy.write(chunk)
+        copy.seek(0)
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        source.close()
+    return cast("BinaryIO", copy)
+
+
+def _is_real(file: BinaryIO) -> bool:
+    """True for a file of the system whose bytes are read as they are; it is at its start then.
+
+    A GzipFile, for one, has the descriptor of the packed file.
+    """
+    if not isinstance(file, io.BufferedReader | io.BufferedRandom) or not isinstance(file.raw, io.FileIO):
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.seek(0) == 0
+    except (OSError, ValueError):
+        return False
+
+
+def _takes(method: Callable[..., Any], name: str) -> bool:
+    """True if a method has a parameter of this name."""
+    try:
+        return name in inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _signature(found: Callable[..., Any]) -> str:
+    try:
+        return str(inspect.signature(found))
+    except (TypeError, ValueError):
+        return "not known"
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"{type(value).__name__} ({shown(str(value))})"
+
+
+def _said(error: Exception) -> str:
+    said = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

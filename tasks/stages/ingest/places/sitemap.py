@@ -1,0 +1,113 @@
+"""The URLs of a sitemap, or of an index of sitemaps: XML without a DTD, gzipped or not, or a URL a line."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+from xml.parsers import expat
+
+__all__ = ["LARGEST", "Sitemap", "SitemapError", "parse_list", "parse_sitemap"]
+
+LARGEST = 50 << 20
+"""The bytes of a sitemap, unpacked, by the protocol of sitemaps."""
+_LONGEST_URL = 4_096
+_DEEPEST = 32
+_PIECE = 1 << 16
+
+
+class SitemapError(ValueError):
+    """This is no sitemap, or one that is over a limit."""
+
+
+@dataclass(slots=True)
+class Sitemap:
+    """What a sitemap lists. sitemaps: of an index."""
+
+    urls: list[str] = field(default_factory=list)
+    sitemaps: list[str] = field(default_factory=list)
+
+
+def parse_sitemap(data: bytes) -> Sitemap:
+    """What a sitemap lists, in its order; raises SitemapError."""
+    data = _unpacked(data)
+    if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        return Sitemap(urls=parse_list(data))
+    found = _Handler()
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.StartDoctypeDeclHandler = found.refuse
+    parser.EntityDeclHandler = found.refuse
+    parser.StartElementHandler = found.start
+    parser.EndElementHandler = found.end
+    parser.CharacterDataHandler = found.text
+    try:
+        for at in range(0, len(data), _PIECE):
+            parser.Parse(data[at : at + _PIECE], False)
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        raise SitemapError(f"it is not XML ({error})") from error
+    if found.root not in ("urlset", "sitemapindex"):
+        raise SitemapError(f"it begins with <{found.root[:50]}>: expected <urlset> or <sitemapindex>")
+    return found.sitemap
+
+
+def parse_list(data: bytes) -> list[str]:
+    """The URLs of a text with a URL a line; lines that begin with # are comments. Raises SitemapError."""
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise SitemapError("it is neither XML nor UTF-8") from error
+    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if odd := next((line for line in found if "://" not in line[:20] or len(line) > _LONGEST_URL), None):
+        raise SitemapError(f"a line of it is no URL: {odd[:80]!a}")
+    return found
+
+
+class _Handler:
+    def __init__(self) -> None:
+        self.sitemap, self.root = Sitemap(), ""
+        self._open: list[str] = []
+        self._text: list[str] | None = None
+        self._length = 0
+
+    def refuse(self, *_: Any) -> None:
+        raise SitemapError("it has a document type or entities, which no sitemap needs")
+
+    def start(self, name: str, _: dict[str, str]) -> None:
+        name = name.rpartition(" ")[2]
+        self.root = self.root or name
+        self._open.append(name)
+        if len(self._open) > _DEEPEST:
+            raise SitemapError("it is nested more deeply than sitemaps are")
+        if self._open[1:] in (["url", "loc"], ["sitemap", "loc"]):
+            self._text, self._length = [], 0
+
+    def end(self, _: str) -> None:
+        if self._text is not None and self._open[-1] == "loc":
+            url = "".join(self._text).strip()
+            if url:
+                (self.sitemap.urls if self._open[-2] == "url" else self.sitemap.sitemaps).append(url)
+            self._text = None
+        self._open.pop()
+
+    def text(self, data: str) -> None:
+        if self._text is None:
+            return
+        self._length += len(data)
+        if self._length > _LONGEST_URL:
+            raise SitemapError(f"a URL of it has more than {_LONGEST_URL} characters")
+        self._text.append(data)
+
+
+def _unpacked(data: bytes) -> bytes:
+    if data.startswith(b"\x1f\x8b"):
+        try:
+            packed = zlib.decompressobj(wbits=31)
+            data = packed.decompress(data, LARGEST + 1)
+        except zlib.error as error:
+            raise SitemapError(f"it cannot be unpacked ({error})") from error
+        if len(data) <= LARGEST and not packed.eof:
+            raise SitemapError("its gzip breaks off")
+    if len(data) > LARGEST:
+        raise SitemapError(f"it has more than {LARGEST >> 20} MiB")
+    return data
