@@ -6,7 +6,12 @@ from tasks.stages.ingest.formats.extraction import Format
 
 __all__ = ["FORMATS", "format_of"]
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    Format("docx", (".docx", ".docm"), 1, "docx"),
+    Format("pptx", (".pptx", ".pptm"), 1, "pptx"),
+    Format("xlsx", (".xlsx", ".xlsm"), 1, "xlsx"),
+    Format("epub", (".epub",), 1, "epub", ("lxml",)),
+)
 
 
 def format_of(kind: str) -> Format | None:
