@@ -4,8 +4,8 @@ The parts are read with `xml` over `archive`: ebooklib is under the AGPL, and ma
 reads a zip and its XML as they come and calls markdownify, which escapes what it need not and knows no places. The
 chapters are converted by `xhtml_text`.
 
-Left out: the table of contents (the navigation document, and `nav` elements in chapters), chapters that the spine lists
-twice, and what is not in the spine. Fonts may be obfuscated, as many publishers do; a book with any other encryption is
+Left out: tables of contents (the navigation document, `nav` elements, and chapters that are hardly more than links to
+others), chapters that the spine lists again, and what is not in the spine. Fonts may be obfuscated, as many publishers do; a book with any other encryption is
 refused as locked.
 """
 
@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title, one_line
-from tasks.stages.ingest.formats.xhtml_text import body_of, write
+from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
 __all__ = ["extract"]
@@ -52,8 +52,10 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
             raise UnreadableError("too-large", found)
         for number, name in enumerate(chapters, 1):
             if name and name in archive:
-                writer.turn_to(number)
-                write(body_of(archive.read(name), name), writer)
+                tree = body_of(archive.read(name), name)
+                if not is_contents(tree):
+                    writer.turn_to(number)
+                    write(tree, writer)
         text, locations = writer.result()
         if not text.strip():
             raise UnreadableError("no-text", "the chapters have no text; pictures are not read")
@@ -149,5 +151,3 @@ def _metadata(element: Element | None) -> tuple[str, dict[str, Any]]:
     if authors:
         found["author"] = ", ".join(authors)
     return title, found
-
-

@@ -30,7 +30,7 @@ _LINE_START = re.compile(
 )
 _CLOSING = re.compile(r"(?:(?<=[ \f])|^)#+\f*$")
 _TARGET = re.compile(r"(?i)(?:https?|ftp)://[^\s/].*|mailto:.+")
-_UNSAFE = re.compile(r"[\s<>()\[\]\\\"'`|*_\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNSAFE = re.compile(r"[\s<>()\[\]\\\"`|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _MAX_TARGET = 2_000
 
 
@@ -268,7 +268,7 @@ class MarkdownWriter:
             self._block(f"{fence}\n", f"{text}\n{fence}")
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add a table of cells of Markdown; the first row with words is its head. Empty rows and columns are left out."""
+        """Add a table of Markdown; its head is the first row with words. Empty rows and columns are left out."""
         width = max(map(len, rows), default=0)
         used = sorted({place for row in rows for place, cell in enumerate(row) if cell.strip()})
         kept = [row for row in rows if any(cell.strip() for cell in row)]

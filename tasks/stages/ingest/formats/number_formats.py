@@ -83,7 +83,7 @@ def number_format(name: int, code: str | None) -> NumberFormat:
         return NumberFormat("number", len(letters))
     if re.search(r"\[(h+|m+|s+)\]", letters):
         return NumberFormat("duration")
-    if "general" in letters or any(mark in letters for mark in "0#?@") and not re.search(r"[ydhm]", letters):
+    if "general" in letters or (any(mark in letters for mark in "0#?@") and not re.search(r"[ydhm]", letters)):
         return NumberFormat("percent" if "%" in letters else "number")
     has_day = re.search(r"[yd]|mmm|^m+$|[ge]+", letters) is not None
     has_time = re.search(r"h|s|am/pm", letters) is not None

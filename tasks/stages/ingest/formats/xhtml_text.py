@@ -19,7 +19,7 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, one_line
 from tasks.stages.ingest.formats.xml import MAX_DEPTH, MAX_ELEMENTS, Element, parse
 
-__all__ = ["body_of", "write"]
+__all__ = ["body_of", "is_contents", "write"]
 
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]{0,200}\?>")
 _ENCODING = re.compile(rb"""<\?xml\b[^>]{0,100}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
@@ -32,7 +32,20 @@ _BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(
     {
-        *("address", "article", "aside", "blockquote", "body", "center", "dd", "details", "div", "dl", "dt", "fieldset"),
+        *(
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "body",
+            "center",
+            "dd",
+            "details",
+            "div",
+            "dl",
+            "dt",
+            "fieldset",
+        ),
         *("figcaption", "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "ol", "p"),
         *("pre", "section", "summary", "table", "ul", "caption", "tbody", "tr", "td", "th", *_HEADINGS),
     }
@@ -44,6 +57,9 @@ _UNREAD = frozenset(
 _CODE = frozenset({"code", "kbd", "samp", "tt", "var"})
 _CONTENTS = frozenset({"toc", "landmarks", "page-list", "lot", "loi"})
 _MAX_CELLS = 200_000
+_OUTWARD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
+_LEAST_LINKS = 5
+_LINKED_SHARE = 0.8
 
 
 def body_of(data: bytes, name: str) -> Element:
@@ -73,7 +89,11 @@ def body_of(data: bytes, name: str) -> Element:
 
 
 def _decoded(data: bytes) -> str:
-    for mark, encoding in ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ):
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")
     stated = _ENCODING.match(data[:300].lstrip())
@@ -102,7 +122,9 @@ class _Tree:
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._count += 1
         if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
-            raise UnreadableError("hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements")
+            raise UnreadableError(
+                "hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements"
+            )
         element = Element(tag.lower(), dict(attributes))
         self._open[-1].append(element)
         self._open.append(element)
@@ -131,8 +153,20 @@ def _lenient(text: str, name: str) -> Element:
     except UnreadableError:
         raise
     except (etree.LxmlError, ValueError) as error:
-        raise UnreadableError("unreadable-file", f"the chapter {name!a} is not XHTML: {type(error).__name__}") from error
+        raise UnreadableError(
+            "unreadable-file", f"the chapter {name!a} is not XHTML: {type(error).__name__}"
+        ) from error
     return tree.root
+
+
+def is_contents(tree: Element) -> bool:
+    """True for a chapter that is a list of links within the book: a table of contents that nothing declares as one."""
+    links = [one for one in tree.iter("a") if "href" in one.attrib and not _OUTWARD.match(one.get("href", ""))]
+    if len(links) < _LEAST_LINKS:
+        return False
+    linked = sum(len("".join("".join(one.itertext()).split())) for one in links)
+    whole = sum(len("".join("".join(one.itertext()).split())) for one in tree if one.tag != "head")
+    return linked > _LINKED_SHARE * whole
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ def first(element: Element | None, path: str) -> Element | None:
 
 
 def integer(value: str | None, default: int = 0) -> int:
-    """The whole number that an attribute states; the default for none, for other text, and for one of over 12 digits."""
+    """The whole number that an attribute states; the default for none, other text, and more than 12 digits."""
     if value is None or len(value) > 12:
         return default
     try:
