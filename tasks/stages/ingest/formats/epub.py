@@ -5,8 +5,8 @@ reads a zip and its XML as they come and calls markdownify, which escapes what i
 chapters are converted by `xhtml_text`.
 
 Left out: tables of contents (the navigation document, `nav` elements, and chapters that are hardly more than links to
-others), chapters that the spine lists again, and what is not in the spine. Fonts may be obfuscated, as many publishers do; a book with any other encryption is
-refused as locked.
+others), chapters that the spine lists again, and what is not in the spine. Fonts may be obfuscated, as many publishers
+do; a book with any other encryption is refused as locked.
 """
 
 from __future__ import annotations

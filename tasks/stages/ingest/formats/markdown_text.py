@@ -23,6 +23,7 @@ _SPACES = re.compile("[\xa0\u2007\u202f\t]")
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _MARKS = re.compile(r"[\\`<&\[\]]|\*+|_+")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_LINE_END = re.compile(r"[ \f]*(?:\n|$)")
 _ENTITY = re.compile(r"&(?:#[xX]?[0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
 _LINE_START = re.compile(
     r"^(?:(?P<mark>[>~]|\#{1,6}(?=[ \f]|$)|[-+*](?=[ \f]|$)|=+\f*$|-+\f*$|(?:[-_*][ \f]*){3,}$|[|:\-][|:\- \f]*$)"
@@ -41,7 +42,7 @@ def clean(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Text with every run of white space as one blank."""
-    return _BLANKS.sub(" ", text).strip()
+    return _BLANKS.sub(" ", text).strip(" ")
 
 
 def clip_title(text: str) -> str:
@@ -184,7 +185,7 @@ def _escaped(text: str, before: str, after: str, *, brackets: bool = False) -> s
         elif first == "_":
             keep = (left.isspace() and right.isspace()) or (left.isalnum() and right.isalnum())
         elif first == "\\":
-            keep = right not in _PUNCTUATION and right != "\n"
+            keep = right not in _PUNCTUATION and _LINE_END.match(text, found.end()) is None
         elif first == "<":
             keep = not (right.isalpha() or right in "/!?")
         elif first == "&":
