@@ -36,7 +36,7 @@ _MAX_REPEATED = 200
 """Characters of a merged cell that is repeated in the rows below."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
-_SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val="(nextPage|continuous|evenPage|oddPage|nextColumn)"')
+_SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
 _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
 
 
@@ -336,10 +336,11 @@ class _Document:
         if known is None:
             return
         number, note, is_new = known
-        inline.add(f"[^{number}]" if kind == "footnote" else f"[^e{number}]")
+        label = f"{number}" if kind == "footnote" else f"e{number}"
+        inline.note(label)
         if is_new:
             due = self._due if kind == "footnote" else self._due_at_end
-            due.append((f"[^{number}]" if kind == "footnote" else f"[^e{number}]", note))
+            due.append((f"[^{label}]", note))
 
     def _write_notes(self, due: list[tuple[str, str]]) -> None:
         for label, note in due:

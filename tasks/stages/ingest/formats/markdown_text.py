@@ -109,6 +109,10 @@ class Inline:
         if text:
             self._spans.append(_Span(f"![{_escaped(text, '[', ']', brackets=True)}]()", "", True))
 
+    def note(self, label: str) -> None:
+        """Add a reference to a note."""
+        self._spans.append(_Span(f"[^{label}]", "", True))
+
     def extend(self, other: Inline) -> None:
         """Add all pieces of another text."""
         for one in other._spans:
@@ -133,6 +137,8 @@ class Inline:
                 parts.append(_linked(one))
             else:
                 text = _escaped(clean(one.text), parts[-1][-1:] if parts else " ", after)
+                if text[:1] in ("(", "[", ":") and parts and parts[-1].endswith("]"):
+                    text = "\\" + text  # behind the reference to a note
                 parts.append(text[:-1] + "\\!" if after == "[" and text.endswith("!") else text)
         return _lines("".join(parts))
 

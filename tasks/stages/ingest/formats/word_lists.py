@@ -87,7 +87,7 @@ def numbering_of(package: Package) -> Numbering:
         return found
     linked: dict[str, str] = {}  # an abstract list -> the style that has its levels
     kept_in: dict[str, str] = {}  # a style -> its abstract list
-    for one in blocks(package.read(part), part, "w:numbering", 2):
+    for one in blocks(package.read(part), part, "", 2):
         if one.tag == "w:abstractNum":
             name = one.get("w:abstractNumId", "")
             found.levels[name] = dict(_levels(one))

@@ -104,7 +104,7 @@ def styles_of(package: Package) -> Styles:
     part = package.related(package.main, "styles")
     if part is None:
         return found
-    for one in blocks(package.read(part), part, "w:styles", 2):
+    for one in blocks(package.read(part), part, "", 2):
         if one.tag == "w:docDefaults":
             language = first(one, "w:rPrDefault/w:rPr/w:lang")
             found.language = language.get("w:val", "") if language is not None else ""

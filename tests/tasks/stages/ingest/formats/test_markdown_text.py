@@ -204,3 +204,14 @@ def test_time_grows_with_the_length_alone(text: str) -> None:
     start = time.perf_counter()
     _paragraph(text)
     assert time.perf_counter() - start < 5
+
+
+def test_the_reference_to_a_note_is_no_link_whatever_follows_it() -> None:
+    inline = Inline("a")
+    inline.note("1")
+    inline.add("(x)")
+    inline.note("2")
+    inline.note("3")
+    inline.add(": y")
+    assert inline.markdown() == "a[^1]\\(x)[^2][^3]\\: y"
+    assert _shown(inline.markdown()) == "a[^1](x)[^2][^3]:y"
