@@ -88,7 +88,7 @@ def open_archive(file: BinaryIO, limits: Limits, kind: str) -> Iterator[Archive]
     """
     try:
         _refuse_other_files(file, kind)
-        with zipfile.ZipFile(_Bounded(file)) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_Bounded(file)) as archive:
             yield Archive(archive, limits)
     except UnreadableError:
         raise

@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.archive import open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import PAGE_BREAK, Inline, MarkdownWriter, clip_title, one_line
@@ -105,7 +106,7 @@ class _Document:
         self._code: list[str] = []
         self.title = self.first_heading = ""
 
-    def read(self) -> tuple[str, tuple[Any, ...], int]:
+    def read(self) -> tuple[str, tuple[Location, ...], int]:
         """The text, its locations, and the number of pages (0 for unknown)."""
         self._writer.turn_to(1)
         for element in blocks(self._data, self._package.main, "w:document", 3, _SKIP):

@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
 __all__ = ["NumberFormat", "number_format"]
@@ -23,6 +23,8 @@ _BUILT_IN: dict[int, Kind] = {
     **dict.fromkeys((*range(27, 32), 36, *range(50, 59)), "date"),  # of East Asian versions
     **dict.fromkeys(range(32, 36), "time"),
 }
+_BUILT_IN_DECIMALS = {1: 0, 2: 2, 3: 0, 4: 2, 9: 0, 10: 2, 37: 0, 38: 0, 39: 2, 40: 2, 44: 2}
+_MAX_ROUNDED = 1e13
 _LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]', re.IGNORECASE)
 _ZEROS = re.compile(r"0{2,30}")
 _NUMBER = re.compile(r"[+-]?(\d{1,400}\.?\d{0,400}|\.\d{1,400})([eE][+-]?\d{1,4})?")
@@ -32,10 +34,15 @@ _LAST_DAY = 2_958_466
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """A format of numbers. zeros: the least number of digits, of codes such as 00123."""
+    """A format of numbers.
+
+    zeros: the least number of digits, of codes such as 00123. decimals: that are shown; -1 for all. At least two are
+    kept, as a narrow column may hide what the words around it speak of.
+    """
 
     kind: Kind = "number"
     zeros: int = 0
+    decimals: int = -1
 
     def shown(self, value: str, *, since_1904: bool = False) -> str:
         """What a cell with a value shows; the value itself if it is no number."""
@@ -47,14 +54,21 @@ class NumberFormat:
         if not math.isfinite(number):
             return value
         if self.kind == "percent":
-            return _digits(float(Decimal(f"{number:.15g}") * 100)) + "%"
+            return self._rounded(float(Decimal(f"{number:.15g}") * 100)) + "%"
         if self.kind == "duration" and 0 <= number < _LAST_DAY:
             seconds = round(number * 86_400)
             return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
         if self.kind in ("date", "time", "moment") and 0 <= number < _LAST_DAY - 1_462 * since_1904:
             return self._date(number, since_1904)
-        text = _digits(number)
+        text = self._rounded(number)
         return text.zfill(self.zeros) if self.zeros and text.isdigit() else text
+
+    def _rounded(self, number: float) -> str:
+        text = _digits(number)
+        if self.decimals < 0 or "." not in text or abs(number) >= _MAX_ROUNDED:
+            return text
+        shown = Decimal(text).quantize(Decimal(1).scaleb(-max(self.decimals, 2)), ROUND_HALF_UP)
+        return _digits(float(shown))
 
     def _date(self, number: float, since_1904: bool) -> str:
         days, seconds = divmod(round(number * 86_400), 86_400)
@@ -74,7 +88,7 @@ class NumberFormat:
 def number_format(name: int, code: str | None) -> NumberFormat:
     """The format with a number in the file; code: where the file states one, such as `dd.mm.yyyy`."""
     if code is None:
-        return NumberFormat(_BUILT_IN.get(name, "number"))
+        return NumberFormat(_BUILT_IN.get(name, "number"), decimals=_BUILT_IN_DECIMALS.get(name, -1))
     first = code.split(";")[0]
     if code.strip() and not code.replace(";", "").strip():
         return NumberFormat("nothing")
@@ -84,7 +98,7 @@ def number_format(name: int, code: str | None) -> NumberFormat:
     if re.search(r"\[(h+|m+|s+)\]", letters):
         return NumberFormat("duration")
     if "general" in letters or (any(mark in letters for mark in "0#?@") and not re.search(r"[ydhm]", letters)):
-        return NumberFormat("percent" if "%" in letters else "number")
+        return NumberFormat("percent" if "%" in letters else "number", decimals=_decimals(letters))
     has_day = re.search(r"[yd]|mmm|^m+$|[ge]+", letters) is not None
     has_time = re.search(r"h|s|am/pm", letters) is not None
     if has_day and has_time:
@@ -92,6 +106,14 @@ def number_format(name: int, code: str | None) -> NumberFormat:
     if has_day or has_time:
         return NumberFormat("date" if has_day else "time")
     return NumberFormat("percent" if "%" in letters else "number")
+
+
+def _decimals(letters: str) -> int:
+    """How many decimals a code such as #,##0.00 shows; -1 for codes that show all, or a power of ten."""
+    if "0" not in letters or "e" in letters or "/" in letters:
+        return -1
+    _, point, after = letters.partition(".")
+    return len(re.match(r"[0#?]*", after)[0]) if point else 0  # type: ignore[index]
 
 
 def _digits(number: float) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.archive import open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title, one_line
@@ -124,7 +125,7 @@ class _Presentation:
         self.title = ""
         self.has_words = False
 
-    def read(self) -> tuple[str, tuple[object, ...]]:
+    def read(self) -> tuple[str, tuple[Location, ...]]:
         """The text and its locations."""
         main = self._package.main
         tree = parse(self._package.read(main), main, "p:presentation")

@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.archive import open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title, one_line
@@ -81,7 +82,7 @@ class _Workbook:
         self.sheets = 0
         self.has_words = False
 
-    def read(self) -> tuple[str, tuple[Any, ...]]:
+    def read(self) -> tuple[str, tuple[Location, ...]]:
         """The text and its locations."""
         main = self._package.main
         tree = parse(self._package.read(main), main, "s:workbook")

@@ -135,6 +135,25 @@ def test_numbers_are_shown_without_noise(form: Any, value: str, shown: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("code", "value", "shown"),
+    [
+        ("0%", "0.106147256105977", "10.61%"),
+        ("0.000%", "0.106147256105977", "10.615%"),
+        ("#,##0.00", "1234.5678", "1234.57"),
+        ("0", "2.5", "2.5"),
+        ("0.00", "2.5", "2.5"),
+        ("0.000", "0.0005", "0.001"),
+        ("General", "0.164214298575002", "0.164214298575002"),
+        ("0.00E+00", "0.000123456", "0.000123456"),
+        ("# ?/?", "0.333333", "0.333333"),
+        ("0.00", "1e14", "100000000000000"),
+    ],
+)
+def test_decimals_are_those_that_the_format_shows_and_at_least_two(code: str, value: str, shown: str) -> None:
+    assert number_format(200, code).shown(value) == shown
+
+
+@pytest.mark.parametrize(
     ("code", "kind"),
     [
         ("General", "number"),
