@@ -393,7 +393,7 @@ class _Document:
                         text.replace(PAGE_BREAK, "") if merge is not None and len(text) <= _MAX_REPEATED else ""
                     )
                 shown.extend([text, *[""] * (span - 1)])
-                size += len(text) + 3
+                size += len(text) + 3 * span
             if size > self._limits.text_bytes:
                 raise UnreadableError("too-large", f"a table of more than {self._limits.text_bytes:,} characters")
             table.append(shown)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
@@ -53,11 +52,26 @@ def clip_title(text: str) -> str:
     return title[:300].rpartition(" ")[0] or title[:300]
 
 
-@dataclass(slots=True)
 class _Span:
-    text: str
-    target: str  # of a link; empty for none
-    is_markdown: bool = False
+    """A piece of a paragraph. target: of a link; empty for none. Its text is joined once, however many runs it has."""
+
+    __slots__ = ("_parts", "is_markdown", "target")
+
+    def __init__(self, text: str, target: str, is_markdown: bool = False) -> None:
+        self._parts = [text]
+        self.target, self.is_markdown = target, is_markdown
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+
+    @property
+    def text(self) -> str:
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    def __bool__(self) -> bool:
+        return any(map(str.strip, self._parts))
 
 
 class Inline:
@@ -71,7 +85,7 @@ class Inline:
             self.add(text)
 
     def __bool__(self) -> bool:
-        return any(one.text.strip() for one in self._spans)
+        return any(self._spans)
 
     def clear(self) -> None:
         """Leave out what has been added."""
@@ -86,7 +100,7 @@ class Inline:
             target = ""
         last = self._spans[-1] if self._spans else None
         if last is not None and last.target == target and not last.is_markdown:
-            last.text += text
+            last.add(text)
         else:
             self._spans.append(_Span(text, target))
 

@@ -38,6 +38,7 @@ _MAX_CHART = 200
 """Categories of a chart that are written as a table."""
 _MAX_SERIES = 12
 _MAX_CACHED = 10_000
+_MAX_PLACEHOLDERS = 200
 _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
 _FORMS = {"arabic": "decimal", "alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman"}
 _FORMS["romanUc"] = "upperRoman"
@@ -386,7 +387,7 @@ class _Presentation:
             tree = parse(self._package.read(one), one)
             for shape in each(tree, "p:cSld/p:spTree/p:sp"):
                 held = first(shape, "*/p:nvPr/p:ph")
-                if held is not None:
+                if held is not None and len(found.placeholders) < _MAX_PLACEHOLDERS:
                     bullets = _marks(first(shape, "p:txBody/a:lstStyle"))
                     index = held.get("idx", "") if one == part else ""
                     found.placeholders.append(_Placeholder(held.get("type", "obj"), index, _placed(shape), bullets))

@@ -117,6 +117,7 @@ class _Tree:
         self.root = Element("html")
         self._open = [self.root]
         self._last: Element | None = None
+        self._text: list[str] = []
         self._count = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -125,23 +126,31 @@ class _Tree:
             raise UnreadableError(
                 "hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements"
             )
+        self._flush()
         element = Element(tag.lower(), dict(attributes))
         self._open[-1].append(element)
         self._open.append(element)
         self._last = None
 
     def end(self, _: str) -> None:
+        self._flush()
         if len(self._open) > 1:
             self._last = self._open.pop()
 
     def data(self, text: str) -> None:
+        self._text.append(text)
+
+    def close(self) -> Element:
+        self._flush()
+        return self.root
+
+    def _flush(self) -> None:
+        text = "".join(self._text)
+        self._text.clear()
         if self._last is not None:
             self._last.tail = (self._last.tail or "") + text
         else:
             self._open[-1].text = (self._open[-1].text or "") + text
-
-    def close(self) -> Element:
-        return self.root
 
 
 def _lenient(text: str, name: str) -> Element:

@@ -125,6 +125,7 @@ class _Reader:
         self._text: list[str] = []
         self._last: Element | None = None  # the text that comes next stands behind it
         self._depth = self._count = self._skipped_from = 0
+        self._kept = 0  # pieces of text before what is skipped
         self._ready: list[Element] = []
         self._parser = parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
@@ -156,12 +157,14 @@ class _Reader:
         tag = self._names.get(name) or self._named(name)
         if self._depth == 1 and self._root and tag != self._root:
             raise self._refused("unreadable-file", f"is not what the file's name says: expected <{self._root}>")
-        if self._skipped_from or self._depth < self._wanted:
+        if self._skipped_from:
+            del self._text[self._kept :]
+            return
+        if self._depth < self._wanted:
             self._text.clear()
             return
         if tag in self._skip:
-            self._flush()
-            self._skipped_from = self._depth
+            self._skipped_from, self._kept = self._depth, len(self._text)
             return
         self._count += 1
         if self._count > MAX_ELEMENTS:
@@ -182,7 +185,7 @@ class _Reader:
         depth = self._depth
         self._depth = depth - 1
         if self._skipped_from:
-            self._text.clear()
+            del self._text[self._kept :]
             if self._skipped_from == depth:
                 self._skipped_from = 0
             return

@@ -414,6 +414,17 @@ def test_numbers_out_of_all_bounds_do_no_harm() -> None:
     assert time.perf_counter() - start < 20
 
 
+def test_time_does_not_grow_with_the_square_of_a_paragraph_or_a_table() -> None:
+    start = time.process_time()
+    assert _text(_runs(*["<w:r><w:rPr/><w:t>abcdefghij</w:t></w:r>"] * 60_000)).count("j") == 60_000
+    changed = "<w:t>a</w:t>" + "<w:rPrChange>gone</w:rPrChange>x" * 60_000
+    assert _text(f"<w:p><w:r>{changed}</w:r></w:p>") == "a"
+    assert time.process_time() - start < 20
+    span = '<w:gridSpan w:val="64"/>'
+    wide = f"<w:tbl><w:tr>{_cell('x', span)}{_cell('y', span)}</w:tr></w:tbl>" * 2
+    assert refused("docx", docx(wide), Limits(text_bytes=300)).reason == "too-large"
+
+
 def test_limits_of_text_and_pages_are_kept() -> None:
     long = docx(paragraph("word " * 1_000))
     assert refused("docx", long, Limits(text_bytes=1_000)).reason == "too-large"
