@@ -1,6 +1,7 @@
-"""Text that a file says, written so that Markdown shows it unchanged; fenced code and tables.
+"""Markdown that is written from the text of files: what is escaped so that a reader sees the file's words.
 
-Only what would be read as markup is escaped: `snake_case` and `a * b` stay as they are.
+Emphasis is not written: it changes no word. Escaped is what CommonMark, or `tasks.text.markup`, would read as markup;
+`tests/tasks/stages/ingest/formats/test_markdown_text.py` holds both to that.
 """
 
 from __future__ import annotations
@@ -8,73 +9,347 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["escaped", "fenced", "table"]
+from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
 
-_INLINE = re.compile(
-    r"""\\(?=[!-/:-@\[-`{-~])      # an escape
-    | `                            # code
-    | \*                           # emphasis
-    | _                            # emphasis, unless within a word
-    | \](?=[(\[:])                 # the end of a link's text
-    | <(?=[A-Za-z/!?])             # a tag or an address
-    | &(?=\#?[A-Za-z0-9]{1,31};)   # an entity
-    """,
-    re.VERBOSE,
+__all__ = ["PAGE_BREAK", "Inline", "MarkdownWriter", "clean", "clip_title", "one_line"]
+
+PAGE_BREAK = "\f"
+"""Stands in a text where a page begins. XML and HTML cannot hold it."""
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u00ad\u200b\ufeff\u2028\u2029]")
+_SPACES = re.compile("[\xa0\u2007\u202f\t]")
+_BLANKS = re.compile(r"[ \t\r\n]+")
+_MARKS = re.compile(r"[\\`<&\[\]]|\*+|_+")
+_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_LINE_END = re.compile(r"[ \f]*(?:\n|$)")
+_ENTITY = re.compile(r"&(?:#[xX]?[0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
+_LINE_START = re.compile(
+    r"^(?:(?P<mark>[>~]|\#{1,6}(?=[ \f]|$)|[-+*](?=[ \f]|$)|=+\f*$|-+\f*$|(?:[-_*][ \f]*){3,}$|[|:\-][|:\- \f]*$)"
+    r"|(?P<number>\d{1,9})(?=[.)](?:[ \f]|$)))"
 )
-_LINE = re.compile(
-    r"[ \t]*(?:(#{1,6}(?=[ \t]|$)|>|[-+](?=[ \t]|$)|[-=|:~][-=|:~ \t]*$|~~~)|(\d{1,9})([.)])(?=[ \t]|$))"
-)
+_CLOSING = re.compile(r"(?:(?<=[ \f])|^)#+\f*$")
+_TARGET = re.compile(r"(?i)(?:https?|ftp)://[^\s/].*|mailto:.+")
+_UNSAFE = re.compile(r"[\s<>()\[\]\\\"`|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_MAX_TARGET = 2_000
 
 
-def escaped(text: str) -> str:
-    """A paragraph as Markdown; its line breaks are kept, blank space at the ends of its lines is not."""
-    text = _INLINE.sub(lambda found: _inline(text, found), text)
-    return "\n".join(map(_line, filter(None, (line.strip() for line in text.split("\n")))))
+def clean(text: str) -> str:
+    """Text without characters that nobody sees, and with plain blanks for the special ones."""
+    return _SPACES.sub(" ", _CONTROLS.sub("", text)) if not text.isascii() or not text.isprintable() else text
 
 
-def _inline(text: str, found: re.Match[str]) -> str:
-    mark = found[0]
-    before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
-    if mark == "*" and (not before or before.isspace()) and (not after or after.isspace()):
-        return mark
-    if mark == "_" and before.isalnum() and after.isalnum():
-        return mark
-    return "\\" + mark
+def one_line(text: str) -> str:
+    """Text with every run of white space as one blank."""
+    return _BLANKS.sub(" ", text).strip(" ")
 
 
-def _line(line: str) -> str:
-    """A line without what would make it a heading, a quote, an item, a rule or a table."""
-    if line.startswith(("* ", "*\t")) or line == "*":
-        return "\\" + line
-    found = _LINE.match(line)
+def clip_title(text: str) -> str:
+    """A title in one line, cut between words where it is longer than a document's title may be."""
+    title = one_line(clean(text).replace(PAGE_BREAK, ""))
+    if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES:
+        return title
+    return title[:300].rpartition(" ")[0] or title[:300]
+
+
+class _Span:
+    """A piece of a paragraph. target: of a link; empty for none. Its text is joined once, however many runs it has."""
+
+    __slots__ = ("_parts", "is_markdown", "target")
+
+    def __init__(self, text: str, target: str, is_markdown: bool = False) -> None:
+        self._parts = [text]
+        self.target, self.is_markdown = target, is_markdown
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+
+    @property
+    def text(self) -> str:
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    def __bool__(self) -> bool:
+        return any(map(str.strip, self._parts))
+
+
+class Inline:
+    """The text of a paragraph while it is read, as pieces; a piece may be a link."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, text: str = "") -> None:
+        self._spans: list[_Span] = []
+        if text:
+            self.add(text)
+
+    def __bool__(self) -> bool:
+        return any(self._spans)
+
+    def clear(self) -> None:
+        """Leave out what has been added."""
+        self._spans.clear()
+
+    def add(self, text: str, target: str = "") -> None:
+        """Add plain text; target: the URL that it links to. One that is neither of the web nor of mail is left out."""
+        text = text.replace(PAGE_BREAK, " ")
+        if not text:
+            return
+        if target and (len(target) > _MAX_TARGET or not _TARGET.fullmatch(target)):
+            target = ""
+        last = self._spans[-1] if self._spans else None
+        if last is not None and last.target == target and not last.is_markdown:
+            last.add(text)
+        else:
+            self._spans.append(_Span(text, target))
+
+    def page_break(self) -> None:
+        """Say that a page begins here."""
+        self._spans.append(_Span(PAGE_BREAK, "", True))
+
+    def code(self, text: str) -> None:
+        """Add text in the letters of a typewriter."""
+        text = one_line(clean(text).replace(PAGE_BREAK, " "))
+        if not text:
+            return
+        fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+        blank = " " if "`" in (text[0], text[-1]) else ""
+        self._spans.append(_Span(f"{fence}{blank}{text}{blank}{fence}", "", True))
+
+    def picture(self, text: str) -> None:
+        """Add the alternative text of a picture."""
+        text = one_line(clean(text).replace(PAGE_BREAK, ""))
+        if text:
+            self._spans.append(_Span(f"![{_escaped(text, '[', ']', brackets=True)}]()", "", True))
+
+    def note(self, label: str) -> None:
+        """Add a reference to a note."""
+        self._spans.append(_Span(f"[^{label}]", "", True))
+
+    def extend(self, other: Inline) -> None:
+        """Add all pieces of another text."""
+        for one in other._spans:
+            if one.is_markdown:
+                self._spans.append(one)
+            else:
+                self.add(one.text, one.target)
+
+    def plain(self) -> str:
+        """The words alone."""
+        return clean("".join(one.text for one in self._spans))
+
+    def markdown(self) -> str:
+        """The text with marks of Markdown in it escaped; lines are kept, without blanks at their ends."""
+        parts: list[str] = []
+        for row, one in enumerate(self._spans):
+            following = self._spans[row + 1] if row + 1 < len(self._spans) else None
+            after = " " if following is None else "[" if following.target else following.text[:1]
+            if one.is_markdown:
+                parts.append(one.text)
+            elif one.target and one.text.strip():
+                parts.append(_linked(one))
+            else:
+                text = _escaped(clean(one.text), parts[-1][-1:] if parts else " ", after)
+                if text[:1] in ("(", "[", ":") and parts and parts[-1].endswith("]"):
+                    text = "\\" + text  # behind the reference to a note
+                parts.append(text[:-1] + "\\!" if after == "[" and text.endswith("!") else text)
+        return _lines("".join(parts))
+
+
+def _linked(span: _Span) -> str:
+    text = clean(span.text)
+    shown = text.strip()
+    target = _UNSAFE.sub(_percent, span.target.strip())
+    if shown in (target, span.target):
+        linked = _escaped(shown, " ", " ")
+    else:
+        words = _escaped(one_line(shown), "[", "]", brackets=True)
+        linked = f"[{words}]({target})"
+    start = text.index(shown)
+    return text[:start] + linked + text[start + len(shown) :]
+
+
+def _lines(text: str) -> str:
+    """Lines without blanks around them, without empty ones; page breaks of empty lines begin the next line."""
+    kept: list[str] = []
+    breaks = ""
+    for line in text.split("\n"):
+        words = line.strip()
+        if not words:
+            breaks += PAGE_BREAK * line.count(PAGE_BREAK)
+            continue
+        start = line.index(words)
+        kept.append(breaks + PAGE_BREAK * line.count(PAGE_BREAK, 0, start) + words)
+        breaks = PAGE_BREAK * line.count(PAGE_BREAK, start + len(words))
+    return "\n".join(kept) + breaks
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace"))
+
+
+def _escaped(text: str, before: str, after: str, *, brackets: bool = False) -> str:
+    """Text with the marks escaped that would be read as markup.
+
+    before, after: the characters around it. brackets: within brackets, so that all in the text are escaped.
+    """
+
+    def mark(found: re.Match[str]) -> str:
+        run = found[0]
+        left = text[found.start() - 1] if found.start() else before
+        right = text[found.end()] if found.end() < len(text) else after
+        first = run[0]
+        if first == "*":
+            keep = left.isspace() and right.isspace()
+        elif first == "_":
+            keep = (left.isspace() and right.isspace()) or (left.isalnum() and right.isalnum())
+        elif first == "\\":
+            keep = right not in _PUNCTUATION and _LINE_END.match(text, found.end()) is None
+        elif first == "<":
+            keep = not (right.isalpha() or right in "/!?")
+        elif first == "&":
+            keep = _ENTITY.match(text, found.start()) is None
+        elif first in "[]":
+            keep = not brackets and (first == "[" or right not in "([:")
+        else:
+            keep = False
+        return run if keep else "".join("\\" + one for one in run)
+
+    return _MARKS.sub(mark, text)
+
+
+def _guarded(line: str) -> str:
+    """A line of a paragraph that begins no heading, list, quotation, rule or table."""
+    lead = len(line) - len(line.lstrip(PAGE_BREAK))
+    found = _LINE_START.match(line[lead:])
     if found is None:
         return line
-    if found[2]:
-        return f"{found[2]}\\{line[found.end(2) :]}"
-    return "\\" + line
+    at = lead + (found.end("number") if found["number"] else 0)
+    return f"{line[:at]}\\{line[at:]}"
 
 
-def fenced(lines: Sequence[str], indent: str = "") -> str:
-    """Lines as code, in a fence that none of them closes."""
-    ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, ticks + 1)
-    return (
-        "\n".join([fence, *(line.rstrip() for line in lines), fence])
-        if not indent
-        else "\n".join([indent + fence, *((indent + line).rstrip() for line in lines), indent + fence])
-    )
+class MarkdownWriter:
+    """Writes blocks one after the other, and where the pages of the file begin in them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.text_bytes
+        self._parts: list[str] = []
+        self._length = self._bytes = 0
+        self._in_list = False
+        self._open_items: list[tuple[int, int]] = []  # of a list: level, and columns before its text
+        self._in_code: list[str] | None = None
+        self._locations: list[Location] = []
+        self._page = 1
+        self._turned: tuple[int, tuple[float, float, float, float] | None] | None = None
+
+    @property
+    def page(self) -> int:
+        """The page that the next block begins on."""
+        return self._turned[0] if self._turned is not None else self._page
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing has been written."""
+        return not self._parts
+
+    def turn_to(self, page: int, box: tuple[float, float, float, float] | None = None) -> None:
+        """Say where the next block stands in the file."""
+        self._turned = page, box
+
+    def heading(self, level: int, text: str) -> None:
+        """Add a heading; level: from 1, those below 6 are written as 6."""
+        line = one_line(text)
+        closing = _CLOSING.search(line)
+        if closing is not None:
+            line = f"{line[: closing.start()]}\\{line[closing.start() :]}"
+        if line.strip(PAGE_BREAK + " "):
+            self._block("#" * max(1, min(level, 6)) + " ", line)
+
+    def paragraph(self, text: str) -> None:
+        """Add a paragraph of Markdown, such as `Inline.markdown` gives."""
+        self._block("", "\n".join(map(_guarded, text.split("\n"))))
+
+    def item(self, level: int, marker: str, text: str) -> None:
+        """Add an item of a list. level: from 0; marker: `-`, or a number with its dot."""
+        while self._open_items and self._open_items[-1][0] >= level:
+            self._open_items.pop()
+        indent = self._open_items[-1][1] if self._open_items else 0
+        width = indent + len(marker) + 1
+        lines = [_guarded(line) for line in text.split("\n")]
+        open_items = [*self._open_items, (level, width)]
+        self._block(" " * indent + marker + " ", ("\n" + " " * width).join(lines), is_item=True)
+        self._open_items = open_items
+
+    def code(self, text: str) -> None:
+        """Add lines of code."""
+        text = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+        if text.strip():
+            fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+            self._block(f"{fence}\n", f"{text}\n{fence}")
+
+    def table(self, rows: Sequence[Sequence[str]]) -> None:
+        """Add a table of Markdown; its head is the first row with words. Empty rows and columns are left out."""
+        width = max(map(len, rows), default=0)
+        used = sorted({place for row in rows for place, cell in enumerate(row) if cell.strip()})
+        kept = [row for row in rows if any(cell.strip() for cell in row)]
+        if not kept or width == 0:
+            return
+        if 3 * len(kept) * len(used) > self._most:
+            raise self._too_large()
+        lines = [_row([row[place] if place < len(row) else "" for place in used]) for row in kept]
+        self._block("", "\n".join([lines[0], "|" + " --- |" * len(used), *lines[1:]]))
+
+    def result(self) -> tuple[str, tuple[Location, ...]]:
+        """The text, and where its pages begin in it."""
+        return "".join(self._parts), tuple(self._locations)
+
+    def _block(self, prefix: str, text: str, *, is_item: bool = False) -> None:
+        pages = text.count(PAGE_BREAK)
+        if len(text) == pages or not text.strip():
+            if pages:
+                self._turned = self.page + pages, None
+            return
+        if not is_item:
+            self._open_items = []
+        if self._parts:
+            self._append("\n" if is_item and self._in_list else "\n\n")
+        self._in_list = is_item
+        if self._turned is not None:
+            self._locate(self._length, *self._turned)
+            self._turned = None
+        block_start = self._length
+        self._append(prefix)
+        if pages:
+            pieces = text.split(PAGE_BREAK)
+            for number, piece in enumerate(pieces):
+                if number:
+                    at_start = self._length == block_start + len(prefix)
+                    if any(map(str.strip, pieces[number:])):
+                        self._locate(block_start if at_start else self._length, self._page + 1, None)
+                    else:
+                        self._turned = self.page + 1, None
+                self._append(piece)
+        else:
+            self._append(text)
+
+    def _append(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += len(text)
+        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if self._bytes > self._most:
+            raise self._too_large()
+
+    def _locate(self, start: int, page: int, box: tuple[float, float, float, float] | None) -> None:
+        self._page = page
+        if self._locations and self._locations[-1].start == start:
+            self._locations.pop()
+        if not self._locations or (self._locations[-1].page, self._locations[-1].box) != (page, box):
+            self._locations.append(Location(start, page, box))
+
+    def _too_large(self) -> UnreadableError:
+        return UnreadableError("too-large", f"more than {self._most:,} bytes of text; see corpus.max_document_bytes")
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as a table whose first row is the header; all rows have as many cells."""
-    said = [[_cell(cell) for cell in row] for row in rows]
-    width = max(map(len, said))
-    said = [row + [""] * (width - len(row)) for row in said]
-    lines = ["| " + " | ".join(row) + " |" for row in said]
-    return "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]])
-
-
-def _cell(text: str) -> str:
-    text = " ".join(text.split())
-    text = _INLINE.sub(lambda found: _inline(text, found), text)
-    return text.replace("|", "\\|")
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -16,6 +16,10 @@ FORMATS: tuple[Format, ...] = (
     Format("pdf", (".pdf",), 1, "pdf", libraries=("pypdfium2",)),
     Format("notebook", (".ipynb",), 1, "notebook", libraries=("docutils",)),
     Format("restructured-text", (".rst",), 1, "restructured_text", libraries=("docutils",)),
+    Format("docx", (".docx", ".docm"), 1, "docx"),
+    Format("pptx", (".pptx", ".pptm"), 1, "pptx"),
+    Format("xlsx", (".xlsx", ".xlsm"), 1, "xlsx"),
+    Format("epub", (".epub",), 1, "epub", libraries=("lxml",)),
     *_CODE,
 )
 

@@ -1,0 +1,484 @@
+"""Word documents (.docx, .docm): the text that a reader sees, in Markdown.
+
+The parts are read with `xml` over `archive` rather than with python-docx, mammoth or markitdown: python-docx gives
+neither numbers of lists, notes, text boxes, tracked changes nor fields; mammoth and markitdown (which calls it) drop
+outline levels of styles, the numbers and page breaks; all of them parse a whole hostile part with entities and depth as
+it comes. Here the body is read paragraph by paragraph, in memory that does not grow with the document.
+
+Kept: headings by outline level, lists with the numbers that Word shows, tables, notes behind the block that refers to
+them, links, text boxes, alternative texts of pictures, insertions, results of fields, formulas as a line. Left out:
+headers and footers, comments, deletions, hidden text, codes of fields, tables of contents, and placeholders of forms.
+Macros and embedded files are never opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.formats.archive import open_archive
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.markdown_text import PAGE_BREAK, Inline, MarkdownWriter, clip_title, one_line
+from tasks.stages.ingest.formats.opc import Package
+from tasks.stages.ingest.formats.word_formula import formula, symbol
+from tasks.stages.ingest.formats.word_lists import numbering_of
+from tasks.stages.ingest.formats.word_notes import Notes
+from tasks.stages.ingest.formats.word_styles import Shape, is_on, styles_of, value_of
+from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer
+
+__all__ = ["extract"]
+
+_MAX_SPAN = 64
+"""The maximum number of columns that Word gives a table."""
+_MAX_REPEATED = 200
+"""Characters of a merged cell that is repeated in the rows below."""
+_SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
+_TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
+_SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
+_MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
+
+
+def extract(file: BinaryIO, limits: Limits) -> Extracted:
+    """The text of a Word document; locations are pages, where the file says where they begin.
+
+    Raises:
+        UnreadableError: the file is no such document, is damaged, locked or hostile, has no text, or is over a limit.
+    """
+    with open_archive(file, limits, "a Word document") as archive:
+        package = Package(archive, "word/document.xml")
+        title, metadata = package.properties()
+        document = _Document(package, limits)
+        text, locations, pages = document.read()
+        if not text.strip():
+            raise UnreadableError("no-text", "the document has no text; pictures are not read")
+        language = document.styles.language
+        if language and "language" not in metadata:
+            metadata["language"] = language
+        if pages:
+            metadata["pages"] = pages
+        return Extracted(text, document.title or title or document.first_heading, metadata, locations)
+
+
+# The body.
+
+
+@dataclass(slots=True)
+class _Field:
+    """A field that has begun. It shows its result, not its code."""
+
+    code: str = ""
+    in_result: bool = False
+    target: str = ""
+
+
+@dataclass(slots=True)
+class _Paragraph:
+    """A paragraph as it is read. boxes: the text boxes that are anchored in it; notes: what it refers to."""
+
+    inline: Inline = field(default_factory=Inline)
+    boxes: list[Element] = field(default_factory=list)
+    runs_on: bool = False  # its mark has been deleted: the next paragraph goes on in it
+
+
+class _Document:
+    """Reads the body from top to bottom."""
+
+    def __init__(self, package: Package, limits: Limits) -> None:
+        self._package, self._limits = package, limits
+        self._data = package.read(package.main)
+        self.styles = styles_of(package)
+        self._numbering = numbering_of(package)
+        self._rendered = b"lastRenderedPageBreak" in self._data
+        self._writer = MarkdownWriter(limits)
+        self._links = package.relationships(package.main)
+        self._fields: list[_Field] = []
+        self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
+        self._due: list[tuple[str, str]] = []  # footnotes referred to and not yet written
+        self._due_at_end: list[tuple[str, str]] = []
+        self._carried: Inline | None = None
+        self._breaks = 0
+        self._sections = iter(_starts_of_sections(self._data))
+        self._section = next(self._sections, "")
+        self._page_pending = False
+        self._code: list[str] = []
+        self.title = self.first_heading = ""
+
+    def read(self) -> tuple[str, tuple[Location, ...], int]:
+        """The text, its locations, and the number of pages (0 for unknown)."""
+        self._writer.turn_to(1)
+        for element in blocks(self._data, self._package.main, "w:document", 3, _SKIP):
+            self._block(element)
+        if self._carried is not None:
+            self._writer.paragraph(self._carried.markdown())
+        self._end_code()
+        self._write_notes(self._due)
+        self._write_notes(self._due_at_end)
+        text, locations = self._writer.result()
+        stated, seen = self._package.stated_pages(), self._breaks + 1
+        if self._rendered:
+            return text, locations, seen
+        if seen > 1 and stated <= seen:
+            return text, locations, seen
+        return text, (), stated if stated > 1 else 0  # more pages than breaks: where they begin is unknown
+
+    def _block(self, element: Element) -> None:
+        tag = element.tag
+        if tag == "w:p":
+            self._paragraph(element)
+        elif tag == "w:tbl":
+            self._end_code()
+            self._table(element)
+        elif tag == "w:sdt":
+            if not _is_contents(element):
+                for inner in each(element, "w:sdtContent"):
+                    self._blocks(inner)
+        elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "m:oMathPara"):
+            self._blocks(element)
+        elif tag == "mc:AlternateContent":
+            chosen = _chosen(element)
+            if chosen is not None:
+                self._blocks(chosen)
+
+    def _blocks(self, element: Element) -> None:
+        for inner in element:
+            self._block(inner)
+
+    def _turn_page(self, inline: Inline) -> None:
+        self._breaks += 1
+        if self._breaks >= self._limits.pages:
+            found = f"more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
+            raise UnreadableError("too-large", found)
+        inline.page_break()
+
+    def _paragraph(self, element: Element) -> None:
+        properties = first(element, "w:pPr")
+        style = value_of(properties, "w:pStyle") if properties is not None else ""
+        shape = self.styles.shape_of(style or self.styles.default)
+        read = _Paragraph()
+        if self._carried is not None:
+            read.inline, self._carried = self._carried, None
+        if self._page_pending or (is_on(properties, "w:pageBreakBefore") and not self._writer.is_empty):
+            if not self._rendered:
+                self._turn_page(read.inline)
+            self._page_pending = False
+        self._runs(element, read, shape.hidden)
+        self._fields = [one for one in self._fields if one.in_result]
+        for one in self._fields:
+            one.target = ""
+        if properties is not None and first(properties, "w:sectPr") is not None:
+            self._section = next(self._sections, "")
+            self._page_pending = self._section != "continuous"
+        if first(properties, "w:rPr/w:del") is not None:
+            self._carried = read.inline
+        elif shape.is_contents:
+            self._writer.paragraph(PAGE_BREAK * read.inline.markdown().count(PAGE_BREAK))
+        else:
+            self._write(read.inline, properties, style, shape)
+        for box in read.boxes:
+            self._blocks(box)
+
+    def _write(self, inline: Inline, properties: Element | None, style: str, shape: Shape) -> None:
+        if shape.is_code and inline:
+            self._code.append(inline.plain())
+            return
+        self._end_code()
+        outline = -1 if properties is None else integer(value_of(properties, "w:outlineLvl"), -1)
+        level = shape.outline if outline < 0 else outline
+        number, depth = self._number(properties, style, shape)
+        label = self._numbering.label(number, depth) if number else ""
+        text = inline.markdown()
+        if not inline:
+            self._writer.paragraph(text)
+        elif shape.is_title:
+            self._write_notes(self._due)
+            self.title = self.title or clip_title(inline.plain())
+            self._writer.heading(1, text)
+        elif 0 <= level <= 8:
+            self._write_notes(self._due)
+            shown = "" if label == "•" else label
+            self.first_heading = self.first_heading or clip_title(inline.plain())
+            self._writer.heading(level + 1, f"{shown} {text}" if shown else text)
+        elif not label:
+            self._writer.paragraph(text)
+            self._write_notes(self._due)
+        elif label == "•":
+            self._writer.item(depth, "-", text)
+        elif re.fullmatch(r"\d{1,9}[.)]", label):
+            self._writer.item(depth, label, text)
+        elif re.fullmatch(r"[\d.]+|.* .*", label):
+            self._writer.paragraph(f"{label} {text}")
+            self._write_notes(self._due)
+        else:
+            self._writer.item(depth, "-", f"{label} {text}")
+
+    def _number(self, properties: Element | None, style: str, shape: Shape) -> tuple[str, int]:
+        """The list that a paragraph is an item of, and its level; an empty name for none."""
+        own = None if properties is None else first(properties, "w:numPr")
+        if own is not None and first(own, "w:numId") is not None:
+            number = value_of(own, "w:numId")
+            level = first(own, "w:ilvl")
+            if level is not None:
+                return ("" if number == "0" else number), max(0, min(integer(level.get("w:val")), 8))
+        else:
+            number = shape.number
+        if not number or number == "0":
+            return "", 0
+        for name in (style, *shape.bases):
+            by_style = self._numbering.level_by_style(number, name)
+            if by_style is not None:
+                return number, by_style
+        return number, max(0, min(shape.level, 8))
+
+    def _end_code(self) -> None:
+        if self._code:
+            self._writer.code("\n".join(self._code))
+            self._code = []
+
+    # What stands in a paragraph.
+
+    def _runs(self, element: Element, read: _Paragraph, hidden: bool | None, target: str = "") -> None:
+        """Add what stands in an element to a paragraph. target: the URL that it links to."""
+        for one in element:
+            tag = one.tag
+            if tag == "w:r":
+                self._run(one, read, hidden, target)
+            elif tag == "w:hyperlink":
+                self._runs(one, read, hidden, self._linked(one) or target)
+            elif tag == "w:fldSimple":
+                found = _TARGET.match(one.get("w:instr", ""))
+                self._runs(one, read, hidden, found[1] if found is not None else target)
+            elif tag in ("w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo", "w:sdtContent"):
+                self._runs(one, read, hidden, target)
+            elif tag == "w:sdt":
+                if not _is_contents(one) and not _is_placeholder(one):
+                    self._runs(one, read, hidden, target)
+            elif tag in ("m:oMath", "m:oMathPara"):
+                if self._shown():
+                    read.inline.add(formula(one), target)
+            elif tag == "mc:AlternateContent":
+                chosen = _chosen(one)
+                if chosen is not None:
+                    self._runs(chosen, read, hidden, target)
+
+    def _linked(self, element: Element) -> str:
+        known = self._links.get(element.get("r:id", ""))
+        return known.target if known is not None and known.external else ""
+
+    def _shown(self) -> bool:
+        """False within the code of a field."""
+        return all(one.in_result for one in self._fields)
+
+    def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
+        properties = first(element, "w:rPr")
+        if properties is not None:
+            own = is_on(properties, "w:vanish")
+            if own is None and (style := value_of(properties, "w:rStyle")):
+                own = self.styles.shape_of(style).hidden
+            hidden = hidden if own is None else own
+        for one in element:
+            self._piece(one, read, bool(hidden), target)
+
+    def _piece(self, one: Element, read: _Paragraph, hidden: bool, target: str) -> None:
+        tag, inline = one.tag, read.inline
+        if tag == "w:lastRenderedPageBreak":
+            self._turn_page(inline)
+        elif tag == "w:br" and one.get("w:type") == "page":
+            if not self._rendered:
+                self._turn_page(inline)
+        elif tag == "w:fldChar":
+            self._field(one)
+        elif tag == "w:instrText":
+            if self._fields and not self._fields[-1].in_result and len(self._fields[-1].code) < 5_000:
+                self._fields[-1].code += one.text or ""
+        elif hidden or (self._fields and not self._shown()):
+            return
+        elif tag == "w:t":
+            text = one.text or ""
+            fields = [known.target for known in self._fields if known.target]
+            inline.add(text, target or (fields[-1] if fields else ""))
+        elif tag in ("w:tab", "w:ptab"):
+            inline.add(" ")
+        elif tag in ("w:br", "w:cr"):
+            inline.add("\n")
+        elif tag == "w:noBreakHyphen":
+            inline.add("-", target)
+        elif tag == "w:sym":
+            inline.add(symbol(one), target)
+        elif tag in ("w:footnoteReference", "w:endnoteReference"):
+            self._refer(one, inline)
+        elif tag in ("w:drawing", "w:pict", "w:object"):
+            self._drawing(one, read)
+        elif tag == "w:ruby":
+            for base in each(one, "w:rubyBase"):
+                self._runs(base, read, hidden, target)
+        elif tag == "mc:AlternateContent":
+            chosen = _chosen(one)
+            for inner in chosen if chosen is not None else ():
+                self._piece(inner, read, hidden, target)
+
+    def _field(self, element: Element) -> None:
+        kind = element.get("w:fldCharType")
+        if kind == "begin" and len(self._fields) < 100:
+            self._fields.append(_Field())
+        elif kind == "separate" and self._fields:
+            last = self._fields[-1]
+            last.in_result = True
+            found = _TARGET.match(last.code)
+            last.target = found[1] if found is not None and "://" in found[1] else ""
+        elif kind == "end" and self._fields:
+            self._fields.pop()
+
+    def _refer(self, element: Element, inline: Inline) -> None:
+        kind = element.tag[2:].removesuffix("Reference")
+        known = self._notes[kind].numbered(element.get("w:id", ""))
+        if known is None:
+            return
+        number, note, is_new = known
+        label = f"{number}" if kind == "footnote" else f"e{number}"
+        inline.note(label)
+        if is_new:
+            due = self._due if kind == "footnote" else self._due_at_end
+            due.append((f"[^{label}]", note))
+
+    def _write_notes(self, due: list[tuple[str, str]]) -> None:
+        for label, note in due:
+            self._writer.paragraph(f"{label} {note}")
+        due.clear()
+
+    def _drawing(self, element: Element, read: _Paragraph) -> None:
+        """Take the alternative text of a picture and the text boxes, which are written behind the paragraph."""
+        ahead = [element]
+        while ahead:
+            one = ahead.pop()
+            if one.tag == "wp:docPr":
+                text = one.get("descr", "")
+                if text.strip() and not _MADE_BY_PROGRAMS.fullmatch(one_line(text)):
+                    read.inline.picture(text)
+            elif one.tag == "w:txbxContent":
+                read.boxes.append(one)
+                continue
+            elif one.tag == "mc:AlternateContent":
+                chosen = _chosen(one)
+                if chosen is not None:
+                    ahead.append(chosen)
+                continue
+            ahead.extend(reversed(one))
+
+    # Tables.
+
+    def _table(self, element: Element) -> None:
+        rows = [row for row in _rows(element) if not _is_deleted_row(row)]
+        cells = [list(_cells(row)) for row in rows]
+        if sum(map(len, cells)) == 1:  # a frame around text
+            self._blocks(next(row[0] for row in cells if row))
+            return
+        table: list[list[str]] = []
+        above: dict[int, str] = {}
+        size = 0
+        for row, within in zip(rows, cells, strict=True):
+            shown: list[str] = [""] * min(integer(value_of(first(row, "w:trPr"), "w:gridBefore")), _MAX_SPAN)
+            for cell in within:
+                properties = first(cell, "w:tcPr")
+                span = max(1, min(integer(value_of(properties, "w:gridSpan"), 1), _MAX_SPAN))
+                merge = None if properties is None else first(properties, "w:vMerge")
+                place = len(shown)
+                if merge is not None and merge.get("w:val", "continue") == "continue":
+                    text = above.get(place, "")
+                else:
+                    text = self._cell(cell)
+                    above[place] = (
+                        text.replace(PAGE_BREAK, "") if merge is not None and len(text) <= _MAX_REPEATED else ""
+                    )
+                shown.extend([text, *[""] * (span - 1)])
+                size += len(text) + 3 * span
+            if size > self._limits.text_bytes:
+                raise UnreadableError("too-large", f"a table of more than {self._limits.text_bytes:,} characters")
+            table.append(shown)
+        self._writer.table(table)
+        self._write_notes(self._due)
+
+    def _cell(self, element: Element) -> str:
+        """The text of a cell in one line; a table in it is written row by row."""
+        parts: list[str] = []
+        self._cell_parts(element, parts)
+        return " ".join(part for part in parts if part)
+
+    def _cell_parts(self, element: Element, parts: list[str]) -> None:
+        for one in element:
+            if one.tag == "w:p":
+                read = _Paragraph()
+                properties = first(one, "w:pPr")
+                style = value_of(properties, "w:pStyle")
+                shape = self.styles.shape_of(style or self.styles.default)
+                self._runs(one, read, shape.hidden)
+                text = read.inline.markdown()
+                number, depth = self._number(properties, style, shape)
+                label = self._numbering.label(number, depth) if number and read.inline else ""
+                parts.append(f"{label} {text}" if label else text)
+                for box in read.boxes:
+                    self._cell_parts(box, parts)
+            elif one.tag == "w:tbl":
+                for row in _rows(one):
+                    inner = [self._cell(cell) for cell in _cells(row)]
+                    parts.append(", ".join(cell for cell in inner if cell) + ";")
+            elif one.tag == "w:sdt":
+                if not _is_placeholder(one):
+                    for inner_content in each(one, "w:sdtContent"):
+                        self._cell_parts(inner_content, parts)
+            elif one.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo"):
+                self._cell_parts(one, parts)
+
+
+def _chosen(element: Element) -> Element | None:
+    """Of what a file offers to different programs, the first that has anything."""
+    for one in element:
+        if one.tag in ("mc:Choice", "mc:Fallback") and len(one):
+            return one
+    return None
+
+
+def _is_contents(element: Element) -> bool:
+    gallery = first(element, "w:sdtPr/w:docPartObj/w:docPartGallery")
+    return gallery is not None and gallery.get("w:val") == "Table of Contents"
+
+
+def _is_placeholder(element: Element) -> bool:
+    return is_on(first(element, "w:sdtPr"), "w:showingPlcHdr") is True
+
+
+def _is_deleted_row(row: Element) -> bool:
+    properties = first(row, "w:trPr")
+    return properties is not None and first(properties, "w:del") is not None
+
+
+def _rows(table: Element) -> Iterator[Element]:
+    for one in table:
+        if one.tag == "w:tr":
+            yield one
+        elif one.tag in ("w:sdt", "w:sdtContent", "w:customXml", "w:ins", "w:moveTo"):
+            yield from _rows(one)
+
+
+def _cells(row: Element) -> Iterator[Element]:
+    for one in row:
+        if one.tag == "w:tc":
+            yield one
+        elif one.tag in ("w:sdt", "w:sdtContent", "w:customXml", "w:ins", "w:moveTo"):
+            yield from _cells(one)
+
+
+def _starts_of_sections(data: bytes) -> Iterator[str]:
+    """How each section begins: on the next page, or `continuous`. A section's properties stand behind it."""
+    kind: str | None = None
+    for found in _SECTIONS.finditer(data):
+        if found[1] is None:
+            if kind is not None:
+                yield kind
+            kind = "nextPage"
+        elif kind == "nextPage":
+            kind = found[1].decode("ascii")
+    if kind is not None:
+        yield kind

@@ -1,0 +1,153 @@
+"""Books (.epub): their chapters in the order of reading, in Markdown.
+
+The parts are read with `xml` over `archive`: ebooklib is under the AGPL, and markitdown, the other extractor of books,
+reads a zip and its XML as they come and calls markdownify, which escapes what it need not and knows no places. The
+chapters are converted by `xhtml_text`.
+
+Left out: tables of contents (the navigation document, `nav` elements, and chapters that are hardly more than links to
+others), chapters that the spine lists again, and what is not in the spine. Fonts may be obfuscated, as many publishers
+do; a book with any other encryption is refused as locked.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+from urllib.parse import unquote
+
+from tasks.stages.ingest.formats.archive import Archive, open_archive
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title, one_line
+from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
+from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
+
+__all__ = ["extract"]
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+_OBFUSCATED = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_CHAPTERS = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document"})
+_MAX_ITEMS = 50_000
+_MAX_VALUE = 1_000
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
+
+
+def extract(file: BinaryIO, limits: Limits) -> Extracted:
+    """The text of a book; locations are the items of its spine.
+
+    Raises:
+        UnreadableError: the file is no book, is damaged, locked or hostile, has no text, or is over a limit.
+    """
+    with open_archive(file, limits, "an EPUB book") as archive:
+        part, package = _package(archive)
+        _refuse_encrypted(archive)
+        title, metadata = _metadata(first(package, "opf:metadata"))
+        writer = MarkdownWriter(limits)
+        chapters = _chapters(package, part)
+        if len(chapters) > limits.pages:
+            found = f"{len(chapters):,} chapters; at most {limits.pages:,} are read, see corpus.extract.max_pages"
+            raise UnreadableError("too-large", found)
+        for number, name in enumerate(chapters, 1):
+            if name and name in archive:
+                tree = body_of(archive.read(name), name)
+                if not is_contents(tree):
+                    writer.turn_to(number)
+                    write(tree, writer)
+        text, locations = writer.result()
+        if not text.strip():
+            raise UnreadableError("no-text", "the chapters have no text; pictures are not read")
+        return Extracted(text, title, metadata, locations)
+
+
+def _package(archive: Archive) -> tuple[str, Element]:
+    """The name of the package document, and its tree."""
+    if _CONTAINER not in archive:
+        raise UnreadableError("unreadable-file", f"the archive lacks {_CONTAINER}: it is no book, or is damaged")
+    container = parse(archive.read(_CONTAINER), _CONTAINER, "ocf:container")
+    for one in each(container, "ocf:rootfiles/ocf:rootfile"):
+        name = one.get("full-path", "")
+        if name in archive:
+            return name, parse(archive.read(name), name, "opf:package")
+    raise UnreadableError("unreadable-file", "the archive lacks the package document of the book")
+
+
+def _refuse_encrypted(archive: Archive) -> None:
+    if _ENCRYPTION not in archive:
+        return
+    for one in each(parse(archive.read(_ENCRYPTION), _ENCRYPTION), "enc:EncryptedData"):
+        method = first(one, "enc:EncryptionMethod")
+        if method is None or method.get("Algorithm") not in _OBFUSCATED:
+            raise UnreadableError("encrypted", "the chapters are locked by the publisher (DRM)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    name: str  # of the entry; empty for what is outside of the book
+    is_chapter: bool
+
+
+def _chapters(package: Element, part: str) -> list[str]:
+    """The entries of the spine in order; an empty name where nothing is to be read."""
+    folder = posixpath.dirname(part)
+    contents = {
+        _entry(folder, one.get("href", ""))
+        for one in each(package, "opf:guide/opf:reference")
+        if one.get("type") in ("toc", "cover")
+    }
+    items: dict[str, _Item] = {}
+    for one in each(package, "opf:manifest/opf:item"):
+        name = _entry(folder, one.get("href", ""))
+        wanted = one.get("media-type", "").strip().lower() in _CHAPTERS
+        is_contents = "nav" in one.get("properties", "").split()
+        items.setdefault(one.get("id", ""), _Item(name, wanted and not is_contents))
+        if len(items) > _MAX_ITEMS:
+            raise UnreadableError("hostile-file", f"the manifest lists more than {_MAX_ITEMS:,} items")
+    found: list[str] = []
+    seen: set[str] = set()
+    spine = list(each(package, "opf:spine/opf:itemref"))
+    for one in spine:
+        item = items.get(one.get("idref", ""))
+        fresh = item is not None and item.is_chapter and item.name not in seen
+        if item is None or not fresh or (item.name in contents and len(spine) > 1):
+            found.append("")
+            continue
+        seen.add(item.name)
+        found.append(item.name)
+    return found
+
+
+def _entry(folder: str, reference: str) -> str:
+    """The entry that a reference leads to; empty where it leads out of the book."""
+    path = reference.partition("#")[0].partition("?")[0]
+    if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", path):
+        return ""
+    name = posixpath.normpath(posixpath.join(folder, unquote(path)))
+    return "" if name.startswith("..") else name
+
+
+def _metadata(element: Element | None) -> tuple[str, dict[str, Any]]:
+    title = ""
+    found: dict[str, Any] = {}
+    authors: list[str] = []
+    for one in element if element is not None else ():
+        value = one_line(clean(text_of(one)))[:_MAX_VALUE]
+        if not value:
+            continue
+        if one.tag == "dc:title":
+            title = title or clip_title(value)
+        elif one.tag == "dc:creator" and len(authors) < 20:
+            authors.append(value)
+        elif one.tag == "dc:language" and _LANGUAGE.fullmatch(value):
+            found.setdefault("language", value)
+        elif one.tag == "dc:publisher":
+            found.setdefault("publisher", value)
+        elif one.tag == "dc:date" and _DATE.fullmatch(value) and one.get("opf:event") != "modification":
+            found.setdefault("created", value)
+        elif one.tag == "opf:meta" and one.get("property") == "dcterms:modified" and _DATE.fullmatch(value):
+            found.setdefault("modified", value)
+    if authors:
+        found["author"] = ", ".join(authors)
+    return title, found

@@ -1,0 +1,31 @@
+"""The numbers before items of lists, as Office programs show them."""
+
+from __future__ import annotations
+
+__all__ = ["counted"]
+
+_ROMAN = (
+    (1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),
+    (9, "ix"), (5, "v"), (4, "iv"), (1, "i"),
+)  # fmt: skip
+_MOST_ROMAN = 3_999
+_MOST_LETTERS = 26 * 10
+
+
+def counted(number: int, form: str) -> str:
+    """A number in a form of WordprocessingML, such as `upperRoman`; digits in a form that is not known.
+
+    Letters repeat after `z`, as in Word: `aa`, `bb`.
+    """
+    if form == "none":
+        return ""
+    if form in ("lowerRoman", "upperRoman") and 0 < number <= _MOST_ROMAN:
+        digits, left = "", number
+        for value, letters in _ROMAN:
+            digits += letters * (left // value)
+            left %= value
+        return digits.upper() if form == "upperRoman" else digits
+    if form in ("lowerLetter", "upperLetter") and 0 < number <= _MOST_LETTERS:
+        letter = chr(ord("a") + (number - 1) % 26) * (1 + (number - 1) // 26)
+        return letter.upper() if form == "upperLetter" else letter
+    return f"{number:02d}" if form == "decimalZero" else str(number)

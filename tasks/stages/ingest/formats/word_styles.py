@@ -1,0 +1,143 @@
+"""The styles of a Word document: which paragraphs are headings, titles, items of lists, code, or hidden.
+
+Headings go by the outline level, which styles inherit, and by the names of styles, as some programs write no levels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tasks.stages.ingest.formats.extraction import UnreadableError
+from tasks.stages.ingest.formats.markdown_text import one_line
+from tasks.stages.ingest.formats.opc import Package
+from tasks.stages.ingest.formats.xml import Element, blocks, first, integer
+
+__all__ = ["Shape", "Styles", "is_on", "styles_of", "value_of"]
+
+_MAX_STYLES = 50_000
+_MAX_BASES = 30
+"""The maximum length of a chain of styles; Word allows 11."""
+_MAX_NAME = 200
+_HEADING_NAMES = re.compile(
+    r"(?i)(?:heading|überschrift|titre|título|titulo|titolo|kop|rubrik|overskrift|otsikko|nagłówek|nadpis|címsor|"
+    r"başlık|naslov|заголовок|标题|標題|見出し|제목) ?([1-9])"
+)
+_TITLE_NAMES = frozenset(
+    {"title", "titel", "titre", "título", "titolo", "tytuł", "otsikko", "rubrik", "название", "标题"}
+)
+_CONTENTS = re.compile(r"(?i)toc( ?\d| heading)|contents (heading )?\d|table of (figures|authorities)|verzeichnis \d")
+_CODE_NAMES = re.compile(r"(?i).*(source ?code|code ?block|preformatted|verbatim|macro ?text).*|code|listing")
+_OFF = frozenset({"0", "false", "off", "none"})
+
+
+@dataclass(slots=True)
+class Shape:
+    """What a style says about its paragraphs, with all that it is based on."""
+
+    outline: int = -1
+    number: str = ""
+    level: int = 0
+    hidden: bool | None = None
+    is_title: bool = False
+    is_contents: bool = False
+    is_code: bool = False
+    bases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    name: str = ""
+    based_on: str = ""
+    outline: int = -1  # -1: not stated; 9: body text
+    number: str = ""  # of a list; empty for not stated
+    level: int = 0
+    hidden: bool | None = None
+
+
+@dataclass(slots=True)
+class Styles:
+    """The styles of a document. default: that of paragraphs; language: of its text, as `en-US`; empty for unknown."""
+
+    by_id: dict[str, _Style] = field(default_factory=dict)
+    default: str = ""
+    language: str = ""
+    _shapes: dict[str, Shape] = field(default_factory=dict)
+
+    def chain(self, style: str) -> Iterator[_Style]:
+        """A style and those it is based on."""
+        seen: set[str] = set()
+        while style in self.by_id and style not in seen and len(seen) < _MAX_BASES:
+            seen.add(style)
+            yield self.by_id[style]
+            style = self.by_id[style].based_on
+
+    def shape_of(self, style: str) -> Shape:
+        """What a style says with all that it is based on; one that is not declared goes by its id."""
+        known = self._shapes.get(style)
+        if known is not None:
+            return known
+        shape = self._shapes[style] = Shape()
+        chain = list(self.chain(style)) or [_Style(style[:_MAX_NAME])]
+        is_subtitle = "sub" in chain[0].name.casefold()
+        for place, one in enumerate(chain):
+            if shape.outline == -1:
+                shape.outline = one.outline
+                named = _HEADING_NAMES.fullmatch(one.name)
+                if shape.outline == -1 and named is not None:
+                    shape.outline = int(named[1]) - 1
+            if not shape.number and one.number:
+                shape.number, shape.level = one.number, one.level
+            if shape.hidden is None:
+                shape.hidden = one.hidden
+            shape.is_title = shape.is_title or (one.name.casefold() in _TITLE_NAMES and not is_subtitle)
+            shape.is_contents = shape.is_contents or (place == 0 and _CONTENTS.fullmatch(one.name) is not None)
+            shape.is_code = shape.is_code or _CODE_NAMES.fullmatch(one.name) is not None
+            shape.bases = (*shape.bases, one.based_on)
+        return shape
+
+
+def styles_of(package: Package) -> Styles:
+    """The styles of a document."""
+    found = Styles()
+    part = package.related(package.main, "styles")
+    if part is None:
+        return found
+    for one in blocks(package.read(part), part, "", 2):
+        if one.tag == "w:docDefaults":
+            language = first(one, "w:rPrDefault/w:rPr/w:lang")
+            found.language = language.get("w:val", "") if language is not None else ""
+            if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", found.language):
+                found.language = ""
+        if one.tag != "w:style":
+            continue
+        if len(found.by_id) >= _MAX_STYLES:
+            raise UnreadableError("hostile-file", f"more than {_MAX_STYLES:,} styles")
+        properties = first(one, "w:pPr")
+        number = None if properties is None else first(properties, "w:numPr")
+        style = _Style(
+            one_line(value_of(one, "w:name")[:_MAX_NAME]),
+            value_of(one, "w:basedOn"),
+            -1 if properties is None else integer(value_of(properties, "w:outlineLvl"), -1),
+            "" if number is None else value_of(number, "w:numId"),
+            0 if number is None else integer(value_of(number, "w:ilvl")),
+            is_on(first(one, "w:rPr"), "w:vanish"),
+        )
+        name = one.get("w:styleId", "")
+        found.by_id.setdefault(name, style)
+        if one.get("w:type") == "paragraph" and one.get("w:default", "0") not in _OFF:
+            found.default = found.default or name
+    return found
+
+
+def value_of(element: Element | None, tag: str) -> str:
+    """What `w:val` of a child states."""
+    child = first(element, tag)
+    return "" if child is None else child.get("w:val", "")
+
+
+def is_on(element: Element | None, tag: str) -> bool | None:
+    """Whether a child switches something on; None where there is none."""
+    child = first(element, tag)
+    return None if child is None else child.get("w:val", "1") not in _OFF

@@ -1,0 +1,374 @@
+"""XHTML as Markdown: headings, paragraphs, lists, tables, code, links and the alternative texts of pictures.
+
+A chapter is read as XML first. Its document type, which most have, is taken out before it is parsed, with the named
+characters of HTML put in for what it would declare; one that declares anything itself is refused. What is not XML is
+read by the lenient HTML parser of lxml, whose tree is rebuilt within the same limits.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lxml import etree
+
+from tasks.stages.ingest.formats.extraction import UnreadableError
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, one_line
+from tasks.stages.ingest.formats.xml import MAX_DEPTH, MAX_ELEMENTS, Element, parse
+
+__all__ = ["body_of", "is_contents", "write"]
+
+_DECLARATION = re.compile(r"\s*<\?xml\b[^>]{0,200}\?>")
+_ENCODING = re.compile(rb"""<\?xml\b[^>]{0,100}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
+_PROLOG = re.compile(r"(?:\s+|<!--(?:(?!-->).){0,10000}+-->|<\?(?:(?!\?>).){0,2000}+\?>)*+", re.DOTALL)
+_DOCUMENT_TYPE = re.compile(r"""<!DOCTYPE\b(?:[^\[\]<>"']++|"[^"<>]{0,500}"|'[^'<>]{0,500}')*+\[?""", re.IGNORECASE)
+_NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
+_OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
+_BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
+
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = frozenset(
+    {
+        *(
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "body",
+            "center",
+            "dd",
+            "details",
+            "div",
+            "dl",
+            "dt",
+            "fieldset",
+        ),
+        *("figcaption", "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "ol", "p"),
+        *("pre", "section", "summary", "table", "ul", "caption", "tbody", "tr", "td", "th", *_HEADINGS),
+    }
+)
+_UNREAD = frozenset(
+    {"head", "script", "style", "template", "nav", "noscript", "iframe", "object", "embed", "audio", "video", "canvas"}
+    | {"map", "select", "input", "textarea", "button", "rp", "rt", "svg:svg", "svg:script", "svg:style"}
+)
+_CODE = frozenset({"code", "kbd", "samp", "tt", "var"})
+_CONTENTS = frozenset({"toc", "landmarks", "page-list", "lot", "loi"})
+_MAX_CELLS = 200_000
+_OUTWARD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
+_LEAST_LINKS = 5
+_LINKED_SHARE = 0.8
+
+
+def body_of(data: bytes, name: str) -> Element:
+    """The tree of a chapter: as XML if it is, else as a browser would read it.
+
+    Raises:
+        UnreadableError: it is hostile or over a limit.
+    """
+    text = _decoded(data)
+    declared = _DECLARATION.match(text)
+    text = text[declared.end() if declared is not None else 0 :]
+    start = _PROLOG.match(text)
+    at = start.end() if start is not None else 0
+    found = _DOCUMENT_TYPE.match(text, at)
+    if found is not None:
+        if found[0].endswith("["):
+            raise UnreadableError("hostile-file", f"the chapter {name!a} declares entities")
+        if text.startswith(">", found.end()):
+            text = text[found.end() + 1 :]
+    text = _NAMED.sub(_character, text)
+    try:
+        return parse(text.encode("utf-8", "replace"), f"{name!a}")
+    except UnreadableError as error:
+        if error.reason != "unreadable-file":
+            raise
+    return _lenient(text, name)
+
+
+def _decoded(data: bytes) -> str:
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ):
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    stated = _ENCODING.match(data[:300].lstrip())
+    try:
+        return data.decode(stated[1].decode("ascii") if stated is not None else "utf-8")
+    except (LookupError, UnicodeError):
+        return data.decode("utf-8", "replace")
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[1] in _OF_XML:
+        return found[0]
+    said = html.unescape(found[0])
+    return said if said != found[0] else "&amp;" + found[0][1:]
+
+
+class _Tree:
+    """Builds a tree of what lxml's HTML parser reports, within limits."""
+
+    def __init__(self) -> None:
+        self.root = Element("html")
+        self._open = [self.root]
+        self._last: Element | None = None
+        self._text: list[str] = []
+        self._count = 0
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._count += 1
+        if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
+            raise UnreadableError(
+                "hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements"
+            )
+        self._flush()
+        element = Element(tag.lower(), dict(attributes))
+        self._open[-1].append(element)
+        self._open.append(element)
+        self._last = None
+
+    def end(self, _: str) -> None:
+        self._flush()
+        if len(self._open) > 1:
+            self._last = self._open.pop()
+
+    def data(self, text: str) -> None:
+        self._text.append(text)
+
+    def close(self) -> Element:
+        self._flush()
+        return self.root
+
+    def _flush(self) -> None:
+        text = "".join(self._text)
+        self._text.clear()
+        if self._last is not None:
+            self._last.tail = (self._last.tail or "") + text
+        else:
+            self._open[-1].text = (self._open[-1].text or "") + text
+
+
+def _lenient(text: str, name: str) -> Element:
+    tree = _Tree()
+    parser = etree.HTMLParser(target=tree, no_network=True, huge_tree=False, recover=True, encoding="utf-8")
+    try:
+        parser.feed(text.encode("utf-8", "replace"))
+        parser.close()
+    except UnreadableError:
+        raise
+    except (etree.LxmlError, ValueError) as error:
+        raise UnreadableError(
+            "unreadable-file", f"the chapter {name!a} is not XHTML: {type(error).__name__}"
+        ) from error
+    return tree.root
+
+
+def is_contents(tree: Element) -> bool:
+    """True for a chapter that is a list of links within the book: a table of contents that nothing declares as one."""
+    links = [one for one in tree.iter("a") if "href" in one.attrib and not _OUTWARD.match(one.get("href", ""))]
+    if len(links) < _LEAST_LINKS:
+        return False
+    linked = sum(len("".join("".join(one.itertext()).split())) for one in links)
+    whole = sum(len("".join("".join(one.itertext()).split())) for one in tree if one.tag != "head")
+    return linked > _LINKED_SHARE * whole
+
+
+@dataclass(slots=True)
+class _List:
+    """A list that is being written. number: of its next item; None for bullets."""
+
+    number: int | None
+
+
+def write(tree: Element, writer: MarkdownWriter) -> None:
+    """Write all that a reader sees of a chapter."""
+    _Chapter(writer).blocks(tree)
+
+
+class _Chapter:
+    def __init__(self, writer: MarkdownWriter) -> None:
+        self._writer = writer
+        self._lists: list[_List] = []
+        self._marker = ""  # of an item that has begun and has no text yet
+
+    def blocks(self, element: Element) -> None:
+        """Write an element that holds blocks; text between them is a paragraph."""
+        inline = Inline()
+        self._add(element.text, inline)
+        for one in element:
+            self._child(one, inline)
+            self._add(one.tail, inline)
+        self._paragraph(inline)
+
+    def _child(self, one: Element, inline: Inline) -> None:
+        tag = one.tag
+        if _is_unread(one):
+            return
+        if tag not in _BLOCKS and not _holds_blocks(one):
+            self._inline(one, inline, "")
+            return
+        self._paragraph(inline)
+        inline.clear()
+        if tag in _HEADINGS:
+            words = Inline()
+            self._inline(one, words, "")
+            self._marker = ""
+            self._writer.heading(_HEADINGS[tag], words.markdown())
+        elif tag == "pre":
+            self._marker = ""
+            self._writer.code("".join(_all_text(one)))
+        elif tag == "table":
+            self._table(one)
+        elif tag in ("ul", "ol", "menu"):
+            start = one.get("start", "1")
+            number = int(start) if start.isdecimal() and len(start) < 9 else 1
+            self._lists.append(_List(number if tag == "ol" else None))
+            self.blocks(one)
+            self._lists.pop()
+            self._marker = ""
+        elif tag == "li":
+            self._item(one)
+        elif tag != "hr":
+            self.blocks(one)
+
+    def _item(self, one: Element) -> None:
+        if self._lists and self._lists[-1].number is not None:
+            value = one.get("value", "")
+            if value.isdecimal() and len(value) < 9:
+                self._lists[-1].number = int(value)
+            self._marker = f"{self._lists[-1].number}."
+            self._lists[-1].number += 1
+        else:
+            self._marker = "-"
+        self.blocks(one)
+        self._marker = ""
+
+    def _paragraph(self, inline: Inline) -> None:
+        text = inline.markdown()
+        if not text:
+            return
+        if self._marker:
+            self._writer.item(max(len(self._lists) - 1, 0), self._marker, text)
+            self._marker = ""
+        else:
+            self._writer.paragraph(text)
+
+    def _add(self, text: str | None, inline: Inline, target: str = "") -> None:
+        if text:
+            inline.add(_BREAKS_SPACE.sub(" ", text), target)
+
+    def _inline(self, element: Element, inline: Inline, target: str) -> None:
+        """Add what stands in an element to a paragraph."""
+        tag = element.tag
+        if _is_unread(element):
+            return
+        if tag == "br":
+            inline.add("\n")
+            return
+        if tag in ("img", "image"):
+            inline.picture(element.get("alt", ""))
+            return
+        if tag in _CODE:
+            inline.code("".join(_all_text(element)))
+            return
+        if tag == "math":
+            words = element.get("alttext", "") or "".join(_all_text(element))
+            inline.add(one_line(words), target)
+            return
+        if tag == "a":
+            target = element.get("href", target)
+        if tag == "q":
+            inline.add("“")
+        if tag in _BLOCKS and inline:
+            inline.add(" ")
+        self._add(element.text, inline, target)
+        for one in element:
+            self._inline(one, inline, target)
+            self._add(one.tail, inline, target)
+        if tag == "q":
+            inline.add("”")
+        if tag in _BLOCKS:
+            inline.add(" ")
+
+    def _table(self, element: Element) -> None:
+        self._marker = ""
+        rows: list[list[str]] = []
+        above: dict[int, tuple[int, str]] = {}  # column -> rows that a cell reaches into, and its text
+        count = 0
+        for one in _rows(element):
+            if one.tag == "caption":
+                words = Inline()
+                self._inline(one, words, "")
+                self._writer.paragraph(words.markdown())
+                continue
+            cells = [cell for cell in one if cell.tag in ("td", "th")]
+            shown: list[str] = []
+            for cell in cells:
+                self._fill(shown, above)
+                words = Inline()
+                self._inline(cell, words, "")
+                text = one_line(words.markdown())
+                across, down = (_span(cell.get(name)) for name in ("colspan", "rowspan"))
+                if down > 1:
+                    above[len(shown)] = down - 1, text if len(text) <= 200 else ""
+                shown.extend([text, *[""] * (across - 1)])
+            self._fill(shown, above)
+            count += len(shown)
+            if count > _MAX_CELLS:
+                raise UnreadableError("too-large", f"a table of more than {_MAX_CELLS:,} cells")
+            rows.append(shown)
+        if max(map(len, rows), default=0) == 1:  # a frame around text, or a list
+            for row in rows:
+                self._writer.paragraph(row[0] if row else "")
+        else:
+            self._writer.table(rows)
+
+    def _fill(self, shown: list[str], above: dict[int, tuple[int, str]]) -> None:
+        """Add the cells that reach down into this row at the place that comes next."""
+        while len(shown) in above:
+            left, text = above.pop(len(shown))
+            if left > 1:
+                above[len(shown)] = left - 1, text
+            shown.append(text)
+
+
+def _span(value: str | None) -> int:
+    return max(1, min(int(value), 100)) if value is not None and value.isdecimal() and len(value) < 6 else 1
+
+
+def _is_unread(element: Element) -> bool:
+    if not isinstance(element.tag, str) or element.tag in _UNREAD or element.tag.startswith("?:"):
+        return True
+    kinds = element.get("epub:type", "")
+    return "hidden" in element.attrib or (kinds != "" and not _CONTENTS.isdisjoint(kinds.split()))
+
+
+def _holds_blocks(element: Element) -> bool:
+    return any(one.tag in _BLOCKS for one in element)
+
+
+def _all_text(element: Element) -> Iterator[str]:
+    """All text in an element, with line breaks where it has them."""
+    if element.text:
+        yield element.text
+    for one in element:
+        if one.tag == "br":
+            yield "\n"
+        elif not _is_unread(one):
+            yield from _all_text(one)
+        if one.tail:
+            yield one.tail
+
+
+def _rows(table: Element) -> Iterator[Element]:
+    """The rows and the caption of a table."""
+    for one in table:
+        if one.tag in ("tr", "caption"):
+            yield one
+        elif one.tag in ("thead", "tbody", "tfoot"):
+            yield from _rows(one)

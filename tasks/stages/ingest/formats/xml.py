@@ -1,0 +1,226 @@
+"""XML of a stranger, read within limits, by the standard library's expat.
+
+A document type is refused the moment it begins, before it can declare an entity: so nothing expands, and nothing is
+fetched. Expat is chosen over lxml for that, and because the nodes that Python walks are plain objects: walking those of
+lxml, which are made on each access, takes several times as long as parsing. Large parts are read block by block, in
+memory that does not grow with the part.
+
+Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever prefixes the file uses. Those of
+"strict" Office files are the same as those of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from xml.etree.ElementTree import Element
+from xml.parsers import expat
+
+from tasks.stages.ingest.formats.extraction import UnreadableError
+
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "Element", "blocks", "each", "first", "integer", "parse", "text_of"]
+
+MAX_DEPTH = 200
+MAX_ELEMENTS = 2_000_000
+"""The maximum number of elements of a part, or of a block where a part is read by blocks."""
+_CHUNK = 1 << 18
+_MAX_TOKEN = 8 << 20
+"""Of a tag or a comment. Expat scans one that is not complete again whenever more of it arrives."""
+
+_OFFICE = "http://schemas.openxmlformats.org/"
+_STRICT = "http://purl.oclc.org/ooxml/"
+_PREFIXES: dict[str, str] = {
+    "http://www.w3.org/XML/1998/namespace": "xml",
+    "http://schemas.openxmlformats.org/markup-compatibility/2006": "mc",
+    "http://schemas.openxmlformats.org/package/2006/relationships": "rel",
+    "http://schemas.openxmlformats.org/package/2006/metadata/core-properties": "cp",
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "http://purl.org/dc/terms/": "dcterms",
+    "http://www.idpf.org/2007/opf": "opf",
+    "http://www.idpf.org/2007/ops": "epub",
+    "urn:oasis:names:tc:opendocument:xmlns:container": "ocf",
+    "http://www.w3.org/2001/04/xmlenc#": "enc",
+    "http://www.w3.org/1999/xhtml": "",
+    "http://www.w3.org/1998/Math/MathML": "",
+    "http://www.w3.org/2000/svg": "svg",
+    "urn:schemas-microsoft-com:vml": "v",
+    "http://schemas.microsoft.com/office/word/2010/wordprocessingShape": "wps",
+    **{
+        f"{start}{name}": prefix
+        for name, prefix in (
+            ("wordprocessingml/{}main", "w"),
+            ("presentationml/{}main", "p"),
+            ("spreadsheetml/{}main", "s"),
+            ("drawingml/{}main", "a"),
+            ("drawingml/{}chart", "c"),
+            ("drawingml/{}diagram", "dgm"),
+            ("drawingml/{}wordprocessingDrawing", "wp"),
+            ("officeDocument/{}relationships", "r"),
+            ("officeDocument/{}math", "m"),
+            ("officeDocument/{}extended-properties", "ep"),
+            ("officeDocument/{}extendedProperties", "ep"),
+        )
+        for start, name in ((_OFFICE, name.format("2006/")), (_STRICT, name.format("")))
+    },
+}
+
+
+def parse(data: bytes, part: str, root: str = "") -> Element:
+    """The tree of a part. part: what messages call it; root: the expected tag, empty for any.
+
+    Raises:
+        UnreadableError: it is not XML, has another root, a document type, or is over a limit.
+    """
+    (tree,) = _Reader(part, root, 1, ()).elements(data)
+    return tree
+
+
+def blocks(data: bytes, part: str, root: str, depth: int, skip: Collection[str] = ()) -> Iterator[Element]:
+    """The elements of a part at a depth, complete, in order; the root has depth 1. What stands above is not kept.
+
+    skip: tags that are left out with all that they hold. Raises as `parse` does.
+    """
+    return _Reader(part, root, depth, skip).elements(data)
+
+
+def each(element: Element | None, path: str) -> Iterator[Element]:
+    """The elements that a path of tags such as `w:pPr/w:numPr` leads to, in order; `*` is any tag."""
+    if element is None:
+        return
+    tag, _, rest = path.partition("/")
+    for one in element:
+        if one.tag == tag or tag == "*":
+            if rest:
+                yield from each(one, rest)
+            else:
+                yield one
+
+
+def first(element: Element | None, path: str) -> Element | None:
+    """The first element that a path of tags leads to; None if there is none."""
+    return next(each(element, path), None)
+
+
+def integer(value: str | None, default: int = 0) -> int:
+    """The whole number that an attribute states; the default for none, other text, and more than 12 digits."""
+    if value is None or len(value) > 12:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        return default
+
+
+def text_of(element: Element | None) -> str:
+    """All text within an element, white space at its ends removed."""
+    return "" if element is None else "".join(element.itertext()).strip()
+
+
+class _Reader:
+    """Builds the elements at one depth of a part."""
+
+    def __init__(self, part: str, root: str, depth: int, skip: Collection[str]) -> None:
+        self._part, self._root, self._wanted, self._skip = part, root, depth, frozenset(skip)
+        self._names: dict[str, str] = {}
+        self._open: list[Element] = []  # from the block to what is being read
+        self._text: list[str] = []
+        self._last: Element | None = None  # the text that comes next stands behind it
+        self._depth = self._count = self._skipped_from = 0
+        self._kept = 0  # pieces of text before what is skipped
+        self._ready: list[Element] = []
+        self._parser = parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text.append
+        parser.StartDoctypeDeclHandler = self._refuse_document_type
+
+    def elements(self, data: bytes) -> Iterator[Element]:
+        try:
+            for start in range(0, len(data), _CHUNK):
+                self._parser.Parse(data[start : start + _CHUNK], False)
+                if self._ready:
+                    yield from self._ready
+                    self._ready.clear()
+                if start + _CHUNK - self._parser.CurrentByteIndex > _MAX_TOKEN:
+                    raise self._refused("hostile-file", f"has a tag of more than {_MAX_TOKEN:,} bytes")
+            self._parser.Parse(b"", True)
+        except expat.ExpatError as error:
+            raise self._refused("unreadable-file", f"is not XML: {error}") from error
+        except (LookupError, UnicodeError) as error:
+            raise self._refused("unreadable-file", "is not XML: its encoding is unknown") from error
+        yield from self._ready
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._refused("hostile-file", f"is nested more than {MAX_DEPTH} deep")
+        tag = self._names.get(name) or self._named(name)
+        if self._depth == 1 and self._root and tag != self._root:
+            raise self._refused("unreadable-file", f"is not what the file's name says: expected <{self._root}>")
+        if self._skipped_from:
+            del self._text[self._kept :]
+            return
+        if self._depth < self._wanted:
+            self._text.clear()
+            return
+        if tag in self._skip:
+            self._skipped_from, self._kept = self._depth, len(self._text)
+            return
+        self._count += 1
+        if self._count > MAX_ELEMENTS:
+            raise self._refused("hostile-file", f"has more than {MAX_ELEMENTS:,} elements in one block")
+        if attributes:
+            names = self._names
+            attributes = {names.get(key) or self._named(key): value for key, value in attributes.items()}
+        element = Element(tag, attributes)
+        if self._open:
+            self._flush()
+            self._open[-1].append(element)
+        else:
+            self._text.clear()
+        self._open.append(element)
+        self._last = None
+
+    def _end(self, name: str) -> None:
+        depth = self._depth
+        self._depth = depth - 1
+        if self._skipped_from:
+            del self._text[self._kept :]
+            if self._skipped_from == depth:
+                self._skipped_from = 0
+            return
+        if depth < self._wanted:
+            self._text.clear()
+            return
+        self._flush()
+        self._last = self._open.pop()
+        if depth == self._wanted:
+            self._ready.append(self._last)
+            self._last = None
+            self._count = 0
+
+    def _flush(self) -> None:
+        if self._text:
+            text = "".join(self._text)
+            self._text.clear()
+            if self._last is not None:
+                self._last.tail = (self._last.tail or "") + text
+            elif self._open:
+                self._open[-1].text = (self._open[-1].text or "") + text
+
+    def _named(self, name: str) -> str:
+        """The name of a tag or an attribute with the prefix of its namespace."""
+        space, _, local = name.rpartition(" ")
+        prefix = _PREFIXES.get(space)
+        if prefix is None:
+            prefix = "?" if space else ""
+        named = f"{prefix}:{local}" if prefix else local
+        if len(self._names) < 10_000:
+            self._names[name] = named
+        return named
+
+    def _refuse_document_type(self, *_: object) -> None:
+        raise self._refused("hostile-file", "declares a document type, with which entities expand")
+
+    def _refused(self, reason: str, found: str) -> UnreadableError:
+        return UnreadableError(reason, f"the part {self._part} {found}")
