@@ -6,9 +6,9 @@ that is a URL is short for one of them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 __all__ = [
     "BucketSettings",
@@ -62,6 +62,12 @@ class WebSettings(_FilesSettings):
         pattern=r"^[\x21-\x27\x2A-\x7E]*$",
         description="A URL or an address at which sites reach you: sent with every request, in the User-Agent",
     )
+
+    @model_validator(mode="after")
+    def _name_some(self) -> Self:
+        if not (self.urls or self.lists or self.sitemaps):
+            raise ValueError("give urls, lists or sitemaps: which pages to read")
+        return self
 
 
 class GitSettings(_FilesSettings):

@@ -28,6 +28,7 @@ from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest.formats.registry import FORMATS
+from tasks.stages.ingest.globs import is_chosen
 
 __all__ = [
     "SUFFIXES",
@@ -329,22 +330,7 @@ def _below(path: str, root: str) -> str:
 
 
 def _chosen(name: str, settings: CorpusSettings) -> bool:
-    included = not settings.include or any(_matches(name, pattern) for pattern in settings.include)
-    return included and not any(_matches(name, pattern) for pattern in settings.exclude)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Glob over a relative path: ** crosses folders, * and ? do not; without a slash it matches the last part."""
-    if "/" not in pattern:
-        name = name.rpartition("/")[2]
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))
-    translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    wanted = "".join(
-        translated.get(piece) or (re.sub(r"^\[!", "[^", piece) if piece.startswith("[") else re.escape(piece))
-        for piece in pieces
-        if piece
-    )
-    return re.fullmatch(wanted, name, re.DOTALL) is not None
+    return is_chosen(name, settings.include, settings.exclude)
 
 
 def _printable(path: str) -> str:
