@@ -12,13 +12,14 @@ the same page of the listing stays unknown.
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from indexmill.errors import NotFound, StoreError, StoreNotWritable
@@ -27,6 +28,7 @@ from indexmill.store.layout import STORE_FILE
 from schemas.places import BucketSettings
 from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
 from tasks.stages.ingest.places.place import ChangedError, Entry, PlaceError
+from tasks.stages.ingest.places.temporary import filled
 
 __all__ = ["BucketPlace", "open_place"]
 
@@ -36,14 +38,15 @@ _LARGEST_STORE_FILE = 1_000
 
 
 def open_place(settings: BucketSettings, scratch: Path) -> BucketPlace:
-    """The place; raises PlaceError for a URL that names none. scratch: not used."""
-    return BucketPlace(settings.url)
+    """The place; raises PlaceError for a URL that names none. scratch: objects are there while they are read."""
+    return BucketPlace(settings.url, scratch)
 
 
 class BucketPlace:
     """The objects below a URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, scratch: Path) -> None:
+        self._scratch = scratch
         split = urlsplit(url)
         self._key = split.path.strip("/")
         if split.query or split.fragment or "@" in split.netloc:
@@ -69,22 +72,20 @@ class BucketPlace:
     def read(self, name: str, token: str) -> BinaryIO:
         """An object as it was listed, in an unlinked temporary file. Memory does not grow with its size."""
         seen = self._seen(name, token)
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller to close
-        try:
-            with _failures(self._url):
-                same = self._bucket.fetch_as(seen, file.fileno())
-        except BaseException as error:
-            file.close()
-            if isinstance(error, PlaceError) and isinstance(error.__cause__, NotFound):
-                raise ChangedError(
-                    f"{self._bucket.path(seen.key)} was there when it was listed, and is gone"
-                ) from error
-            raise
-        if not same:
-            file.close()
-            raise ChangedError(f"{self._bucket.path(seen.key)} was replaced after it had been listed")
-        file.seek(0)
-        return cast("BinaryIO", file)
+
+        def fill(file: io.BufferedRandom) -> None:
+            try:
+                with _failures(self._url):
+                    same = self._bucket.fetch_as(seen, file.fileno())
+            except PlaceError as error:
+                if isinstance(error.__cause__, NotFound):
+                    where = self._bucket.path(seen.key)
+                    raise ChangedError(f"{where} was there when it was listed, and is gone") from error
+                raise
+            if not same:
+                raise ChangedError(f"{self._bucket.path(seen.key)} was replaced after it had been listed")
+
+        return filled(fill, self._scratch)
 
     def _single(self) -> Sequence[Entry]:
         """The object that the URL itself names."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -34,6 +35,7 @@ from schemas.places import GitSettings
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
 from tasks.stages.ingest.places.place import Entry, PlaceError
+from tasks.stages.ingest.places.temporary import filled
 from tasks.stages.ingest.sources import kind_of
 
 __all__ = ["GitPlace", "open_place"]
@@ -99,7 +101,7 @@ class GitPlace:
 
     def __init__(self, settings: GitSettings, scratch: Path) -> None:
         repository, ref = settings.repository, settings.ref
-        self._settings = settings
+        self._settings, self._scratch = settings, scratch
         self._url = _checked_url(repository)
         self._ref = ref
         self._shown = _SECRET.sub(r"\1", repository)
@@ -133,7 +135,8 @@ class GitPlace:
                 if self._reader is not None:
                     self._reader.close()
                 self._make_repository()
-                self._reader = _Reader(self._command("cat-file", "--batch"), self._environment(), self._shown)
+                command = self._command("cat-file", "--batch")
+                self._reader = _Reader(command, self._environment(), self._shown, self._scratch)
             return self._reader.read(name, token)
 
     def _resolved(self) -> str:
@@ -309,8 +312,8 @@ class GitPlace:
 class _Reader:
     """A process `git cat-file --batch`, which serves a process of ours until that ends."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], where: str) -> None:
-        self._where, self._process_id = where, os.getpid()
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], where: str, folder: Path) -> None:
+        self._where, self._folder, self._process_id = where, folder, os.getpid()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this
         try:
             self._process = subprocess.Popen(  # noqa: S603
@@ -342,9 +345,10 @@ class _Reader:
             raise OSError(f"git cannot read {shown(name)} from {self._where}: {said}")
         if len(found) != 3:
             raise OSError(f"{self._where} lacks {shown(name)} ({identity}): the repository is not complete")
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller to close
-        try:
-            size = left = int(found[2])
+        size = left = int(found[2])
+
+        def fill(file: io.BufferedRandom) -> None:
+            nonlocal left
             while left:
                 chunk = answers.read(min(left, _CHUNK))
                 if not chunk:
@@ -352,7 +356,14 @@ class _Reader:
                 left -= len(chunk)
                 file.write(chunk)
             answers.read(1)  # the line's end
-            file.seek(0)
+
+        try:
+            file = filled(fill, self._folder)
+        except BaseException:
+            self.close()  # what is left of the answer would be taken for the next
+            raise
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(file)
             if found[1] != b"blob":
                 raise OSError(f"{identity} of {self._where} is no file")
             if size < _LARGEST_POINTER and file.read(len(_POINTER)) == _POINTER:
@@ -361,12 +372,8 @@ class _Reader:
                     "`git lfs pull` has checked it out, or exclude it"
                 )
             file.seek(0)
-        except BaseException as error:
-            file.close()
-            if not isinstance(error, OSError) or left:
-                self.close()  # what is left of the answer would be taken for the next
-            raise
-        return cast("BinaryIO", file)
+            stack.pop_all()
+        return file
 
     def close(self) -> None:
         """End the process; a forked one leaves it to the one that started it."""

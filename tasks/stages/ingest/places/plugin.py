@@ -12,13 +12,13 @@ ends the build and names the class: an incomplete listing would read as the dele
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import io
 import math
 import os
 import stat
-import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,6 +29,7 @@ from indexmill.store.canonical import canonical_json
 from schemas.places import PluginSettings
 from tasks.stages.ingest.places.names import is_plain, shown
 from tasks.stages.ingest.places.place import Entry, PlaceError
+from tasks.stages.ingest.places.temporary import filled
 
 __all__ = ["PluginPlace", "open_place"]
 
@@ -177,19 +178,15 @@ def _file(found: object, who: str, name: str) -> BinaryIO:
     source = cast("BinaryIO", found)
     if _is_real(source):
         return source
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller to close
-    try:
+
+    def fill(copy: io.BufferedRandom) -> None:
         while chunk := source.read(_CHUNK):
             if not isinstance(chunk, bytes):
                 raise PlaceError(f"{who} read {shown(name)} from a file that gives {_kind(chunk)}: expected bytes")
             copy.write(chunk)
-        copy.seek(0)
-    except BaseException:
-        copy.close()
-        raise
-    finally:
-        source.close()
-    return cast("BinaryIO", copy)
+
+    with contextlib.closing(source):
+        return filled(fill)
 
 
 def _is_real(file: BinaryIO) -> bool:
@@ -197,7 +194,7 @@ def _is_real(file: BinaryIO) -> bool:
 
     A GzipFile, for one, has the descriptor of the packed file.
     """
-    if not isinstance(file, io.BufferedReader | io.BufferedRandom) or not isinstance(file.raw, io.FileIO):
+    if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
     try:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.seek(0) == 0

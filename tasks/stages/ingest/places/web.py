@@ -199,7 +199,7 @@ class WebPlace:
             self._check_number(urls)
         self._check_number(urls)
         if not urls:
-            raise PlaceError("the lists and sitemaps of the web place name no page that can be asked for")
+            raise PlaceError("a place of the web names no page: give urls, or lists or sitemaps that hold some")
         return sorted(url for url in urls if self._may_be_chosen(url))
 
     def _check_number(self, urls: set[str]) -> None:

@@ -139,6 +139,16 @@ def test_a_class_with_the_whole_protocol_gets_all_of_it() -> None:
 def _temporary() -> Any:
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who reads it
     file.write(b"text")
+    file.seek(0)
+    return file
+
+
+def _here() -> Any:
+    path = Path(tempfile.mkdtemp()) / "a"
+    path.write_bytes(b"text")
+    file = path.open("rb")
+    path.unlink()
+    file.read(2)  # a class may have looked at its beginning
     return file
 
 
@@ -149,9 +159,10 @@ def _temporary() -> Any:
         bytearray(b"text"),
         lambda: io.BytesIO(b"text"),
         _temporary,
+        _here,
         lambda: gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(b"text"))),
     ],
-    ids=["bytes", "bytearray", "in memory", "real", "gzip"],
+    ids=["bytes", "bytearray", "in memory", "written", "real", "gzip"],
 )
 def test_a_file_is_real_and_at_its_start_whatever_the_class_returns(data: Any) -> None:
     with place(data=data).read("a.md", "") as file:

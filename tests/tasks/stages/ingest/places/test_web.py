@@ -430,7 +430,7 @@ def test_a_sitemap_that_is_not_there_ends_the_listing(pages: Site, make: Any, st
 
 def test_an_empty_sitemap_is_not_taken_for_a_site_without_pages(pages: Site, make: Any) -> None:
     pages.page("/sitemap.xml", urlset())
-    with pytest.raises(PlaceError, match="name no page"):
+    with pytest.raises(PlaceError, match="names no page"):
         make(sitemaps=f"{pages.url}/sitemap.xml").list({})
 
 

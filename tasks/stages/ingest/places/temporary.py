@@ -1,0 +1,24 @@
+"""Temporary files that what a place reads is written to: without a name, and gone when they are closed."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["filled"]
+
+
+def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
+    """A file at its start, for the caller to close, with what `fill` wrote. folder: where its bytes are, if it exists.
+
+    Raises what `fill` raises.
+    """
+    with tempfile.TemporaryFile(dir=folder if folder is not None and folder.is_dir() else None) as file:
+        fill(file)
+        file.flush()
+        descriptor = os.dup(file.fileno())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.fdopen(descriptor, "rb")
