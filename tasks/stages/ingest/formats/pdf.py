@@ -20,9 +20,9 @@ import pypdfium2 as pdfium
 
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.pdf_markdown import escaped, fenced, table
 from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture, require_tesseract
+from tasks.stages.ingest.formats.pdf_markdown import escaped, fenced, table
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
     OutlineEntry,

@@ -1,7 +1,7 @@
 """A change feed: files of JSON Lines, each line an event, in the order in which things happened.
 
 `{"op": "upsert", "id": ..., "title": ..., "text": ...}` is a record without its `op`; `{"op": "delete", "id": ...}`
-says that a document is gone. Files may grow, be renamed, be compressed, and be deleted once they were read to the end.
+says that a document is gone. Files may grow, be renamed, be compressed, and be deleted once they are read to the end.
 
 The cursor keeps of each file how many bytes of it (decompressed) were read, and digests of its first and of its last
 bytes up to there. A file that does not begin with what was read is replaced or cut off: what happened in between is
