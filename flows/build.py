@@ -172,7 +172,8 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
         def client() -> Client:
             order.progress.doing("starting workers")
             if dask.address is None and dask.cluster is None:
-                cluster = private_cluster(settings.run.workers, settings.store, settings.llm)
+                places = () if settings.corpus is None else settings.corpus.places
+                cluster = private_cluster(settings.run.workers, settings.store, settings.llm, places)
             else:
                 cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
             connected = stack.enter_context(cluster)

@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,6 +23,7 @@ from distributed.security import Security
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
 from schemas.config import LlmSettings
+from schemas.places import PlaceSettings
 from tasks.core.process_environment import secret_variables, worker_environment
 
 __all__ = ["closing", "in_thread", "private_cluster", "quiet_logs", "started"]
@@ -66,7 +67,12 @@ _C = TypeVar("_C", bound=_Closable)
 
 
 @contextmanager
-def private_cluster(workers: int | None, store: Path | str, llm: LlmSettings | None = None) -> Iterator[Client]:
+def private_cluster(
+    workers: int | None,
+    store: Path | str,
+    llm: LlmSettings | None = None,
+    places: Sequence[PlaceSettings] = (),
+) -> Iterator[Client]:
     """A client of worker processes on this machine, with TLS keys of their own, which end with the block.
 
     workers: how many; None for one for each core. llm: the language model that stages may call; workers are given its
@@ -75,8 +81,8 @@ def private_cluster(workers: int | None, store: Path | str, llm: LlmSettings | N
     with (
         scratch_folder() as scratch,
         _private_settings(scratch),
-        _private_environment(llm, store),
-        started(functools.partial(_local_cluster, workers or os.cpu_count() or 1, llm, store)) as cluster,
+        _private_environment(llm, store, places),
+        started(functools.partial(_local_cluster, workers or os.cpu_count() or 1, llm, store, places)) as cluster,
         closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
     ):
         yield client
@@ -108,15 +114,15 @@ def quiet_logs() -> Iterator[None]:
 
 
 @contextmanager
-def _private_environment(llm: LlmSettings | None, store: Path | str) -> Iterator[None]:
+def _private_environment(llm: LlmSettings | None, store: Path | str, places: Sequence[PlaceSettings]) -> Iterator[None]:
     """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
 
-    The store's own stay, which native code of this process reads, too.
+    Those of the store and of the places of documents stay, which native code of this process reads, too.
 
     Dask leaves the variables for workers in `os.environ`, which is restored after the block.
     """
     before = dict(os.environ)
-    secrets = {name: before[name] for name in secret_variables(llm, store)}
+    secrets = {name: before[name] for name in secret_variables(llm, store, places)}
     try:
         for name in secrets:
             os.unsetenv(name)
@@ -128,7 +134,9 @@ def _private_environment(llm: LlmSettings | None, store: Path | str) -> Iterator
             del os.environ[name]
 
 
-def _local_cluster(count: int, llm: LlmSettings | None, store: Path | str) -> LocalCluster:
+def _local_cluster(
+    count: int, llm: LlmSettings | None, store: Path | str, places: Sequence[PlaceSettings]
+) -> LocalCluster:
     return LocalCluster(
         n_workers=count,
         threads_per_worker=1,
@@ -137,7 +145,7 @@ def _local_cluster(count: int, llm: LlmSettings | None, store: Path | str) -> Lo
         protocol="tls://",
         security=Security(),  # as Dask's settings say
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        env=worker_environment(llm, store),
+        env=worker_environment(llm, store, places),
         silence_logs=_LOG_LEVEL,
     )
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from schemas.places import PlaceSettings
+from schemas.places import PlaceSettings, is_url, place_of_url
 
 __all__ = ["EVERYTHING_ELSE", "AccessSettings", "CorpusSettings", "ExtractSettings", "FieldNames", "as_tuple"]
 
@@ -146,6 +146,11 @@ class CorpusSettings(BaseModel):
         if isinstance(fields.metadata, tuple) and field not in fields.metadata:
             raise ValueError(f"access.field is {field!r}, which fields.metadata does not keep: add it there")
         return self
+
+    @property
+    def places(self) -> tuple[PlaceSettings, ...]:
+        """The places besides this machine: `sources`, and what the URLs among the paths are short for."""
+        return (*(place_of_url(path) for path in self.paths if is_url(path)), *self.sources)
 
     @property
     def max_line_bytes(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -25,12 +26,16 @@ __all__ = [
     "WebSettings",
     "is_url",
     "name_of_place",
+    "place_of_url",
 ]
 
 PATHS_OF_PLACES = ("lists", "paths", "repository", "url")
 """The settings of places that may be paths of this machine."""
 
 _URL_SCHEMES = frozenset({"s3", "gs", "az", "http", "https"})
+
+
+_SITEMAPS = (".xml", ".xml.gz")
 
 
 def is_url(path: str) -> bool:
@@ -174,3 +179,13 @@ def name_of_place(place: PlaceSettings) -> str:
     values = (getattr(place, one, None) for one in ("name", "url", "repository", "sitemaps", "lists", "urls", "paths"))
     said = next((value for value in values if value), getattr(place, "named", place.kind))
     return redacted(said if isinstance(said, str) else ", ".join(said[:3]))
+
+
+def place_of_url(url: str) -> PlaceSettings:
+    """The place that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
+    if url.partition("://")[0].lower() not in {"http", "https"}:
+        return BucketSettings(url=url)
+    path = urlsplit(url).path.lower()
+    if path.endswith(_SITEMAPS):
+        return WebSettings(sitemaps=(url,))
+    return WebSettings(lists=(url,)) if path.endswith(".txt") else WebSettings(urls=(url,))

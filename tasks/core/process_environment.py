@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # child processes import this before anything else
     from pathlib import Path
 
     from schemas.config import LlmSettings
+    from schemas.places import PlaceSettings
 
-__all__ = ["reader_environment", "secret_variables", "without", "worker_environment"]
+__all__ = [
+    "place_environment",
+    "reader_environment",
+    "secret_variables",
+    "variables_of",
+    "variables_of_place",
+    "without",
+    "worker_environment",
+]
 
 _OF_A_READER = re.compile(
     r"PATH|HOME|USER|LOGNAME|TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|XDG_\w+"
@@ -28,21 +37,44 @@ _OF_A_READER = re.compile(
 _OF_A_STORE = {"s3": ("AWS_",), "gs": ("GOOGLE_", "GCP_"), "az": ("AZURE_",)}
 """How the names of variables begin that give access to a store, by the scheme of its URL."""
 
+_OF_A_PLACE = {"git": ("GIT_", "SSH_"), "sql": ("PG", "MYSQL_")}
+"""The same by the kind of a place of documents."""
+
+_NAMED = re.compile(r"\$\{?(\w+)\}?")
+
 _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
 
 
-def secret_variables(llm: LlmSettings | None = None, store: Path | str | None = None) -> frozenset[str]:
+def variables_of(url: str) -> frozenset[str]:
+    """The variables of this process's environment that give access to a bucket."""
+    begin = _OF_A_STORE.get(url.partition("://")[0], ())
+    return frozenset(name for name in os.environ if name.startswith(begin)) if begin else frozenset()
+
+
+def variables_of_place(place: PlaceSettings) -> frozenset[str]:
+    """The variables of this process's environment that a place of documents may need: for a plug-in, all of them."""
+    if place.kind == "plugin":
+        return frozenset(os.environ)
+    url: str = getattr(place, "url", "")
+    named = set(_NAMED.findall(url)) if place.kind == "sql" else set()
+    begin = _OF_A_PLACE.get(place.kind, ())
+    return variables_of(url) | {name for name in os.environ if name in named or (begin and name.startswith(begin))}
+
+
+def secret_variables(
+    llm: LlmSettings | None = None, store: Path | str | None = None, places: Iterable[PlaceSettings] = ()
+) -> frozenset[str]:
     """The variables of this process's environment that hold, or may hold, a secret.
 
     These are the one that `llm.api_key_env` names, those with a name that ends like a key's, and Prefect's, some of
-    which contain passwords. store: the credentials of its service are left out.
+    which contain passwords. store, places: what gives access to them is left out.
     """
     named = set() if llm is None else {llm.api_key_env}
-    of_store = _OF_A_STORE.get(str(store).partition("://")[0], ())
+    needed = variables_of(str(store)).union(*map(variables_of_place, places)) - named
     return frozenset(
         name
         for name in os.environ
-        if name in named or name.startswith("PREFECT_") or (_SECRET.search(name) and not name.startswith(of_store))
+        if name in named or name.startswith("PREFECT_") or (_SECRET.search(name) and name not in needed)
     )
 
 
@@ -52,19 +84,29 @@ def reader_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _OF_A_READER.fullmatch(name) and name not in secret}
 
 
+def place_environment(place: PlaceSettings) -> dict[str, str]:
+    """The environment of a process that reads records from a place: also what gives access to that."""
+    more = {name: os.environ[name] for name in variables_of_place(place) if not name.startswith("PREFECT_")}
+    return {**reader_environment(), **more}
+
+
 def without(names: Collection[str]) -> dict[str, str]:
     """The environment of this process without some variables."""
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
 def worker_environment(
-    llm: LlmSettings | None, store: Path | str | None = None, *, asks: bool = True
+    llm: LlmSettings | None,
+    store: Path | str | None = None,
+    places: Iterable[PlaceSettings] = (),
+    *,
+    asks: bool = True,
 ) -> dict[str, str]:
     """The environment of workers, or of a process that tries documents.
 
-    llm: the language model of the run. store: the store that they use; they get the credentials of its service. asks:
-    False for a process that asks no language model.
+    llm: the language model of the run. store, places: the store that they use, and the places that they read; they get
+    the credentials of these. asks: False for a process that asks no language model.
     """
     if llm is None or llm.backend == "extractive" or not asks:
-        return without(secret_variables(llm, store))
+        return without(secret_variables(llm, store, places))
     return without([name for name in os.environ if name.startswith("PREFECT_")])

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from indexmill.errors import BadInput
 from indexmill.models.secrets import redacted
 from indexmill.store.canonical import digest_of
 from indexmill.text.printable import escaped
 from schemas.corpus import CorpusSettings
-from schemas.places import BucketSettings, PlaceSettings, WebSettings, is_url, name_of_place
+from schemas.places import PlaceSettings, is_url, name_of_place
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.opening import RECORD_KINDS, open_record_place
 from tasks.stages.ingest.places.place import Entry
@@ -36,19 +35,7 @@ from tasks.stages.ingest.sources import (
     refuse_same_id,
 )
 
-__all__ = ["list_corpus", "place_of_url", "source_key"]
-
-_SITEMAPS = (".xml", ".xml.gz")
-
-
-def place_of_url(url: str) -> PlaceSettings:
-    """The place that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
-    if url.partition("://")[0].lower() not in {"http", "https"}:
-        return BucketSettings(url=url)
-    path = urlsplit(url).path.lower()
-    if path.endswith(_SITEMAPS):
-        return WebSettings(sitemaps=(url,))
-    return WebSettings(lists=(url,)) if path.endswith(".txt") else WebSettings(urls=(url,))
+__all__ = ["list_corpus", "source_key"]
 
 
 def source_key(settings: PlaceSettings) -> str:
@@ -73,7 +60,7 @@ def list_corpus(
     Raises what `sources.find` raises, and PlaceError for a place that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
-    places = [*(place_of_url(path) for path in settings.paths if is_url(path)), *settings.sources]
+    places = settings.places
     _refuse_twice(places)
     files: list[SourceFile] = []
     empty: list[str] = []
@@ -103,7 +90,7 @@ def list_corpus(
     return SourceFiles(tuple(files), tuple(empty), tuple(warnings))
 
 
-def _refuse_twice(places: list[PlaceSettings]) -> None:
+def _refuse_twice(places: Sequence[PlaceSettings]) -> None:
     """Raise BadInput for a place that is named twice, or two of the same name."""
     times = Counter(map(source_key, places))
     for place in places:

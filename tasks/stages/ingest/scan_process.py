@@ -25,10 +25,11 @@ from indexmill.errors import DiskFull
 from indexmill.store.free_space import temporary_folder
 from tasks.core.child import ending, import_path
 from tasks.core.executor import StoppedError, stopped
-from tasks.core.process_environment import reader_environment
+from tasks.core.process_environment import place_environment, reader_environment
 
 if TYPE_CHECKING:  # this module is imported to start a process before anything else is
     from schemas.corpus import CorpusSettings
+    from schemas.places import PlaceSettings
     from tasks.stages.ingest.sources import SourceFile
     from tasks.stages.ingest.spill import Cut, ScanResult
 
@@ -57,9 +58,10 @@ class Ended:
 
 
 class ScanProcess:
-    """A process that scans, one scan at a time."""
+    """A process that scans, one scan at a time. place: that of the records that it reads, to which it gets access."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: PlaceSettings | None = None) -> None:
+        self._given = reader_environment() if place is None else place_environment(place)
         try:
             with tempfile.TemporaryFile() as shared:
                 shared.write(bytes(16))  # a page of a hole that finds no space would kill both processes
@@ -78,7 +80,7 @@ class ScanProcess:
         with other_end:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", "tasks.stages.ingest.scanner", str(other_end.fileno()), str(shared)],
-                env={**_ENVIRONMENT, **reader_environment(), "PYTHONPATH": import_path()},
+                env={**_ENVIRONMENT, **self._given, "PYTHONPATH": import_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,

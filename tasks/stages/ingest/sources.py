@@ -17,8 +17,6 @@ import math
 import os
 import pwd
 import re
-import shutil
-import tempfile
 import time
 import unicodedata
 from collections import Counter
@@ -27,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -123,6 +121,7 @@ class SourceFile:
     token: str = ""  # changes whenever the bytes do; empty: they have to be read to tell
     source: str = LOCAL  # the key of the place that it is from
     place: PlaceSettings | None = None  # that place, unless it is this machine
+    fetched: str = ""  # where a copy of another place's file lies on this machine
     scratch: str = ""  # a folder for the place's temporary files
     cursor: Any = None  # of a place of records: where the last version's reading ended
     details: Mapping[str, Any] = field(default_factory=dict)  # metadata of the file: see `corpus.file_metadata`
@@ -189,11 +188,10 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 def open_source(file: SourceFile) -> io.BufferedReader:
     """Open a file for reading. Raises OSError, and NoCorpusFile for a link that leaves the corpus or a path not a file.
 
-    The check is of the opened file, not of the listed path; a pipe, a device or a socket cannot block it.
+    The check is of the opened file, not of the listed path; a pipe, a device or a socket cannot block it. A file of
+    another place has to be fetched.
     """
-    if file.place is not None:
-        return _open_placed(file)
-    path, flags = file.path, 0
+    path, flags = file.fetched if file.place else file.path, 0
     if file.within:
         path, flags = os.path.realpath(path), os.O_NOFOLLOW
         if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
@@ -205,19 +203,6 @@ def open_source(file: SourceFile) -> io.BufferedReader:
         return open_checked(path, flags)
     except NotRegular as error:
         raise NoCorpusFile("not-a-file", str(error)) from error
-
-
-def _open_placed(file: SourceFile) -> io.BufferedReader:
-    """Open a file of another place. It becomes a file of this machine first, if it is none: readers seek in it."""
-    assert file.place is not None  # noqa: S101 - the caller has looked
-    stream = place_of(file.place, file.scratch).read(file.path, file.token)
-    if isinstance(stream, io.BufferedReader):
-        return stream
-    copy = tempfile.TemporaryFile(dir=file.scratch or None)  # noqa: SIM115 - the caller closes it
-    with stream:
-        shutil.copyfileobj(stream, copy)
-    copy.seek(0)
-    return io.BufferedReader(cast("io.RawIOBase", copy))
 
 
 @lru_cache(maxsize=16)

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from schemas.corpus import CorpusSettings
+from schemas.places import PlaceSettings
 from tasks.core.executor import WorkerDied
+from tasks.stages.ingest.fetching import fetched
 from tasks.stages.ingest.scan_process import Ended, ScanProcess, give_back, take
-from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.sources import RECORDS, SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
 
 __all__ = ["scan"]
@@ -32,10 +34,16 @@ def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: st
     executor of this call is told to stop.
     """
     folder = Path(spill_folder).absolute()
-    cuts: dict[int, Cut] = {}
+    with tempfile.TemporaryDirectory(prefix="fetched-", dir=folder) as copies:
+        here, cuts = fetched(files, Path(copies))
+        return _scan_here(here, settings, folder, cuts)
+
+
+def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: dict[int, Cut]) -> ScanResult:
+    """Scan files of this machine, up to their cuts."""
     how = ""
     for _ in range(_ATTEMPTS):
-        answer = _scan(take(), files, settings, folder, cuts)
+        answer = _scan(_process_for(files), files, settings, folder, cuts)
         if isinstance(answer, ScanResult):
             return answer
         how = answer.how
@@ -56,12 +64,26 @@ def _files_at_fault(
         while isinstance(ended, Ended) and ended.file >= 0:
             number = done + ended.file
             if not ended.slow:
-                ended = _scan(ScanProcess(), files[number : number + 1], settings, Path(trial), {})
+                ended = _scan(_new_process_for(files), files[number : number + 1], settings, Path(trial), {})
             if isinstance(ended, Ended) and ended.file >= 0:
                 found[number] = Cut(ended.rows, "too-slow" if ended.slow else "reader-failed", ended.how)
             done = number + 1
-            ended = _scan(take(), files[done:], settings, Path(trial), {})
+            ended = _scan(_process_for(files), files[done:], settings, Path(trial), {})
     return found
+
+
+def _process_for(files: Sequence[SourceFile]) -> ScanProcess:
+    """A process that may read the files: records of a place need one that has access to it."""
+    return take() if _records(files) is None else _new_process_for(files)
+
+
+def _new_process_for(files: Sequence[SourceFile]) -> ScanProcess:
+    return ScanProcess(_records(files))
+
+
+def _records(files: Sequence[SourceFile]) -> PlaceSettings | None:
+    """The place whose records are read; None for files."""
+    return next((file.place for file in files if file.kind == RECORDS), None)
 
 
 def _scan(
@@ -76,8 +98,10 @@ def _scan(
     if isinstance(answer, Ended):
         process.end()
         drop_partial(files, folder)
-    else:
+    elif _records(files) is None:
         give_back(process)
+    else:
+        process.end()
     if isinstance(answer, Exception):
         raise answer
     return answer

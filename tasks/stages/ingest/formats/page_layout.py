@@ -25,6 +25,8 @@ _CELL_GAP = 1.05  # em, of a gap between cells
 _LEADING = 1.32  # of the usual distance of lines: more begins a paragraph
 _INDENT = 0.8  # em
 _TABS = 60  # columns of a table at most
+_MOST_ROWS = 400  # lines of a table at most; the rest is another
+_TRIES = 12  # ends of a table
 
 _BULLET = re.compile(
     r"^(?:[\u2022\u2023\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u27a2\u25b6\u25ba\u25b8](?:\s*)"
@@ -204,7 +206,7 @@ def blocks_of(frame: Frame, page: int, style: Style, vocabulary: Collection[str]
     """The blocks of a frame in reading order, with their boxes on the page."""
     found: list[Block] = []
     for column in _columns(frame.pieces, frame, 0):
-        found += _Column(lines_of(column), page, style, vocabulary, frame).blocks()
+        found += _Column(lines_of(column), page, style, vocabulary).blocks()
     for block in found:
         block.box = frame.on_page(block.box)
     return found
@@ -367,9 +369,8 @@ def _is_misaligned(left: Sequence[Sequence[Piece]], right: Sequence[Sequence[Pie
 class _Column:
     """The lines of a column, on their way to blocks."""
 
-    def __init__(self, lines: list[Line], page: int, style: Style, vocabulary: Collection[str], frame: Frame) -> None:
+    def __init__(self, lines: list[Line], page: int, style: Style, vocabulary: Collection[str]) -> None:
         self._lines, self._page, self._style, self._vocabulary = lines, page, style, vocabulary
-        self._rules = frame.rules
         gaps: Counter[float] = Counter()
         for above, line in pairwise(lines):
             line.gap = line.base - above.base
@@ -380,6 +381,7 @@ class _Column:
         self._right = ends[int(0.9 * (len(ends) - 1))] if ends else max((line.x1 for line in lines), default=0.0)
         starts = sorted(line.x0 for line in lines)
         self._left = starts[int(0.1 * (len(starts) - 1))] if starts else 0.0
+        self._table_ends: dict[int, int] = {}
         self._hanging = self._hangs()
 
     def blocks(self) -> list[Block]:
@@ -551,6 +553,11 @@ class _Column:
 
     def _table_end(self, at: int) -> int:
         """The line after the table that begins here; `at` itself if none does."""
+        if at not in self._table_ends:
+            self._table_ends[at] = self._find_table_end(at)
+        return self._table_ends[at]
+
+    def _find_table_end(self, at: int) -> int:
         lines = self._lines
         if len(lines[at].cells) < 2 or self._is_code(at) or _LEADERS.search(lines[at].text):
             return at
@@ -563,7 +570,7 @@ class _Column:
         stop, last = at + 1, at + 1
         second = lines[at].cells[1].x0
         while (
-            stop < len(lines)
+            stop < min(len(lines), at + _MOST_ROWS)
             and lines[stop].gap < 2.6 * max(lines[stop].size, lines[stop - 1].size)
             and lines[stop].gap >= 0
         ):
@@ -576,7 +583,9 @@ class _Column:
             elif stop + 1 - last > 2 or (lines[stop].x0 <= lines[at].x0 + 1 and lines[stop].x1 > self._right - 1):
                 break
             stop += 1
-        while last > at + 1:
+        for _ in range(_TRIES):
+            if last <= at + 1:
+                break
             bounds = _bounds(lines[at:last])
             wide = [line for line in lines[at:last] if len(line.cells) >= 2]
             enough = len(wide) >= 3 or (len(wide) >= 2 and len(bounds) >= 3)
@@ -608,8 +617,10 @@ class _Column:
             ]
             cells += len(own)
             best = 0
-            for side in (lambda cell: cell.x0, lambda cell: cell.x1, lambda cell: (cell.x0 + cell.x1) / 2):
-                counted = Counter(round(side(cell) / 3) for cell in own)
+            starts, ends = [cell.x0 for cell in own], [cell.x1 for cell in own]
+            middles = [(start + end) / 2 for start, end in zip(starts, ends, strict=True)]
+            for places in (starts, ends, middles):
+                counted = Counter(round(place / 3) for place in places)
                 most = max((counted[place] + counted[place + 1] for place in counted), default=0)
                 best = max(best, most)
             aligned += best

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import io
+import logging
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pypdfium2 as pdfium
@@ -37,10 +37,12 @@ __all__ = [
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
 
+logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # what it warns of becomes refusals, or does not matter
+
 _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
 """The most characters of a page; a newspaper's page has some 50,000."""
-_MOST_RULES = 20_000
+_MOST_OBJECTS = 200_000
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
 _WIDE = 1.0  # em, of a gap that ends a piece
@@ -95,16 +97,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The text of a page that is read in one direction. turns: quarter turns counter-clockwise on the shown page.
-
-    rules: boxes of the lines and thin rectangles that are drawn, in the coordinates of the pieces.
-    """
+    """The text of a page that is read in one direction. turns: quarter turns counter-clockwise on the shown page."""
 
     turns: int
     width: float
     height: float
     pieces: list[Piece]
-    rules: list[Box] = field(default_factory=list)
 
     def on_page(self, box: Box) -> Box:
         """The box on the page as it is shown."""
@@ -153,7 +151,8 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
             raise UnreadableError("encrypted", "the PDF is locked with a password") from error
         if error.err_code == raw.FPDF_ERR_SECURITY:
             raise UnreadableError("encrypted", "the PDF is encrypted in a way that PDFium does not know") from error
-        raise UnreadableError("unreadable-file", f"PDFium cannot open it: {error}") from error
+        why = "its form is damaged" if error.err_code == raw.FPDF_ERR_FORMAT else "it has no page that can be found"
+        raise UnreadableError("unreadable-file", f"PDFium cannot open it: {why}") from error
 
 
 def information(document: pdfium.PdfDocument) -> dict[str, str]:
@@ -190,14 +189,11 @@ def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
             pieces.read(text, count)
         finally:
             text.close()
-        drawn = _Drawn(page, place)
         said = sum(len(piece.text) for _, found in pieces.by_turns for piece in found)
         readable = any(letter.isalnum() for _, found in pieces.by_turns for one in found for letter in one.text)
-        frames = [
-            Frame(turns, *place.frame_size(turns), found, drawn.rules if turns == 0 else [])
-            for turns, found in pieces.by_turns
-        ]
-        return PageText(number, place.width, place.height, frames, said, not readable and drawn.shows_something)
+        frames = [Frame(turns, *place.frame_size(turns), found) for turns, found in pieces.by_turns]
+        without_text = not readable and _shows_something(page)
+        return PageText(number, place.width, place.height, frames, said, without_text)
     finally:
         page.close()
 
@@ -450,35 +446,8 @@ class _Pieces:
         return known
 
 
-class _Drawn:
-    """What a page draws besides text: rules, and whether there is anything at all."""
-
-    def __init__(self, page: pdfium.PdfPage, place: _Place) -> None:
-        self.rules: list[Box] = []
-        self.shows_something = False
-        for one in _objects(page):
-            kind = raw.FPDFPageObj_GetType(one)
-            if kind in (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING):
-                self.shows_something = True
-            elif kind == raw.FPDF_PAGEOBJ_PATH:
-                self.shows_something = True
-                if len(self.rules) < _MOST_RULES and (box := _bounds(one, place)) is not None:
-                    self.rules.append(box)
-
-
-def _objects(page: pdfium.PdfPage) -> Iterator[Any]:
-    for index in range(min(raw.FPDFPage_CountObjects(page.raw), 200_000)):
-        yield raw.FPDFPage_GetObject(page.raw, index)
-
-
-def _bounds(one: Any, place: _Place) -> Box | None:
-    """The box of a drawn object in the upright frame; None unless it is a line or a rectangle as thin as one."""
-    values = [ctypes.c_float() for _ in range(4)]
-    if not raw.FPDFPageObj_GetBounds(one, *map(ctypes.byref, values)):
-        return None
-    left, bottom, right, top = (value.value for value in values)
-    if not -_HUGE < left + right + top + bottom < _HUGE:
-        return None
-    first, second = place.point(left, top, 0), place.point(right, bottom, 0)
-    box = (min(first[0], second[0]), min(first[1], second[1]), max(first[0], second[0]), max(first[1], second[1]))
-    return box if min(box[2] - box[0], box[3] - box[1]) <= 3 else None
+def _shows_something(page: pdfium.PdfPage) -> bool:
+    """Whether a page draws anything besides text."""
+    drawn = (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING, raw.FPDF_PAGEOBJ_PATH)
+    count = min(raw.FPDFPage_CountObjects(page.raw), _MOST_OBJECTS)
+    return any(raw.FPDFPageObj_GetType(raw.FPDFPage_GetObject(page.raw, index)) in drawn for index in range(count))
