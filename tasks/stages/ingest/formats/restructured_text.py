@@ -498,11 +498,12 @@ def _attribution(node: Any, level: int) -> Iterator[str]:
 def _titled(node: Any, level: int) -> Iterator[str]:
     """A topic, a sidebar or an admonition with a title; a table of contents is left out."""
     if "contents" not in node.get("classes", ()):
-        yield _quoted(list(_blocks(node.children, level)))
+        blocks = list(_blocks(node.children, level))
+        yield _quoted(_led(blocks[0], blocks[1:]) if node.tagname == "admonition" and blocks else blocks)
 
 
 def _admonition(node: Any, label: str, level: int) -> list[str]:
-    return [f"**{label}**", *_blocks(node.children, level)]
+    return _led(f"**{label}**", list(_blocks(node.children, level)))
 
 
 def _quoted(blocks: list[str]) -> str:
