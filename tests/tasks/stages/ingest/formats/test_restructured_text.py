@@ -158,6 +158,7 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text_that_docutils_complains_of_is_kept() -> None:
+    assert markdown("A long title\n-----\n\nx\n") == "# A long title\n\nx\n"
     assert "lost" in markdown("+-----+\n| lost |\n+--\n")
     assert "Never" in markdown("Deep\n----\n\nOver\n====\n\nNever\n----\n\nx\n\nOdd\n^^^^\n")
 
