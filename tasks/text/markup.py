@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from numpy.typing import NDArray
 
-from tasks.text.sentences import HEADING, ITEM, JOINED, PARAGRAPH, SENTENCE, Block
+from tasks.text.sentences import HEADING, INTRODUCED, ITEM, JOINED, PARAGRAPH, SENTENCE, Block
 
 __all__ = [
     "Heading",
@@ -234,7 +234,7 @@ class _PlainText:
         self._targets: list[tuple[int, str]] = []
         self._leads: list[Lead] = []
         self._last = ""  # the text of the last block, if it is prose
-        self._is_joined = False  # the next block is what the last one introduces
+        self._is_introduced = False  # the last block introduces the next one
 
     def visible(self) -> Visible | None:
         text = "".join(self._parts)
@@ -250,15 +250,18 @@ class _PlainText:
         """The bounds of the sentence that ends the last block and, by a colon, introduces the next one."""
         if not self._last.endswith((":", "：")):
             return None
-        self._is_joined = True
+        self._is_introduced = True
         sentences = [found.end() for found in _SENTENCE_END.finditer(self._last)]
         return self._length - len(self._last) + (sentences[-1] if sentences else 0), self._length
 
     def introduced(self, bounds: tuple[int, int] | None, *, is_table: bool = False) -> None:
         """Note the end of what some words introduce."""
-        self._is_joined = False
-        if bounds is not None and self._length > bounds[1]:
+        if bounds is None:
+            return
+        if self._length > bounds[1]:
             self._leads.append(Lead(*bounds, self._length, is_table))
+        else:
+            self._is_introduced = False
 
     def last_block(self, earlier: int) -> tuple[int, int] | None:
         """The bounds of the last block, if more than `earlier` are there."""
@@ -290,9 +293,11 @@ class _PlainText:
         start = self._length
         for piece in kept:
             self._add(piece)
-        self._blocks.append(Block(start, self._length, JOINED if self._is_joined else strength, is_prose))
+        self._blocks.append(
+            Block(start, self._length, INTRODUCED if self._is_introduced and not level else strength, is_prose)
+        )
         self._last = "".join(piece.text for piece in kept) if is_prose else ""
-        self._is_joined = False
+        self._is_introduced = level > 0
         self._outer.append(outer)
         if level:
             self._headings.append(Heading(start, self._length, level))
@@ -359,7 +364,8 @@ class _PlainText:
             before = PARAGRAPH if is_first else strength
             if self.block(lines.pieces(0, len(lines.text)), (begin, stop), before, is_prose=False):
                 is_first = False
-        self._is_joined = False
+        if is_first:
+            self._is_introduced = False
 
 
 def _code_groups(lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:

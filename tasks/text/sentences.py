@@ -32,8 +32,10 @@ PARAGRAPH = 2
 ITEM = 1
 SENTENCE = 0
 JOINED = -1
-"""The strength of the break within what belongs together: between lines of code without a blank line between them, and
-between a line that ends in a colon and the list, table or code that it introduces."""
+"""The strength of the break between lines of code without a blank line between them."""
+INTRODUCED = -2
+"""The strength of the break after a heading, and after a line that ends in a colon and introduces a list, a table or
+code."""
 
 _WINDOW = 4096
 """Characters per call of sentencex: its time is quadratic in the length of non-ASCII text (1 MB: minutes)."""

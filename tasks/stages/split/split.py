@@ -8,7 +8,7 @@ the embedder never truncates a passage.
 Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.text.markup), with
 the headings above them; offsets of passages and sentences refer to the original document. A passage that begins within
 a table or a list is embedded with the table's header or the line before the list as well. Code is cut before
-definitions, else at blank lines; what a colon introduces stays with it.
+definitions, else at blank lines; what a heading or a colon introduces stays with it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.split.sections import outline, sections
 from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
-from tasks.text.sentences import Segment, segments, trimmed
+from tasks.text.sentences import INTRODUCED, Segment, segments, trimmed
 
 __all__ = [
     "STAGE",
@@ -324,6 +324,8 @@ def _packed(
         if earliest < latest:
             choices = strengths[earliest : latest + 1]
             end = latest - int(np.argmax(choices[::-1]))
+        while end > fresh + 1 and strengths[end] == INTRODUCED:
+            end -= 1
         yield found[at:end]
         fresh = end
         at = _overlapping(before, at, end, capacity, settings.overlap)

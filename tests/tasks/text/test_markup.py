@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.text.markup import Visible, guess, link_words, markup_of, visible
-from tasks.text.sentences import HEADING, ITEM, JOINED, PARAGRAPH, segments
+from tasks.text.sentences import HEADING, INTRODUCED, ITEM, JOINED, PARAGRAPH, segments
 
 PAGE = """# Window\\_Size
 
@@ -241,19 +241,26 @@ def leads(text: str) -> list[tuple[str, str]]:
 def test_what_a_colon_introduces_stays_with_it() -> None:
     assert breaks("Do this:\n\n- a\n- b\n\nEnd.\n\n- c") == [
         ("Do", PARAGRAPH),
-        ("a", JOINED),
+        ("a", INTRODUCED),
         ("b", ITEM),
         ("End.", PARAGRAPH),
         ("c", PARAGRAPH),
     ]
     assert breaks("Run:\n\n```\nx\n```\n\n*See*:\n\n| a |\n|---|\n| b |") == [
         ("Run:", PARAGRAPH),
-        ("x", JOINED),
+        ("x", INTRODUCED),
         ("See:", PARAGRAPH),
-        ("a", JOINED),
+        ("a", INTRODUCED),
         ("b", ITEM),
     ]
-    assert breaks("# Head:\n\n- a\n\n```\n```\n\nEnd") == [("Head:", HEADING + 5), ("a", PARAGRAPH), ("End", PARAGRAPH)]
+    assert breaks("# One\n\n## Two\n\n- a\n\n```\n```\n\nEnd") == [
+        ("One", HEADING + 5),
+        ("Two", HEADING + 4),
+        ("a", INTRODUCED),
+        ("End", PARAGRAPH),
+    ]
+    for nothing in ("```\n```", "- \n"):
+        assert breaks(f"*Run*:\n\n{nothing}\n\nEnd") == [("Run:", PARAGRAPH), ("End", PARAGRAPH)]
 
 
 def test_lists_and_tables_have_their_leads() -> None:

@@ -131,6 +131,7 @@ _NAMED = ("object_reference", "signature", "type_head")
 _R_FUNCTION = re.compile(r"([\w.]+)\s*(?:<-|=)\s*function\b")
 _LETTER = re.compile(r"[^\W_]")
 _COMMENT = re.compile(r"^\s*(?:(?:#+(?![A-Za-z])|//+|/\*+|\*+|--+|%+|;+|\"\"\"|''')[:!*=%~-]*)?\s*|\s*\*+/\s*$")
+_COMMENT_LINE = re.compile(r"\s*(?:#(?:\W|$)|//|/\*|\*|--|%|$)")
 _CONDITION = re.compile(r"\s*#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
 _TICKS = re.compile(r"`+")
 
@@ -183,11 +184,19 @@ def _sections(
     """The Markdown of some lines: those before the first member have no heading of their own."""
     at = first
     for member in members:
-        yield from _between(lines[at : member.first], fence, depth if at > first else None)
+        begin = member.first
+        if at > first and _is_comment(lines[at:begin]):
+            begin = at  # such as the title of a group of functions
+        yield from _between(lines[at:begin], fence, depth if at > first else None)
         yield _heading(member.heading, depth)
-        yield from _sections(lines, member.first, member.last, member.members, fence, depth + 1)
+        yield from _sections(lines, begin, member.last, member.members, fence, depth + 1)
         at = member.last + 1
-    yield from _between(lines[at : last + 1], fence, depth if at > first else None)
+    rest = lines[at : last + 1]
+    yield from _between(rest, fence, depth if at > first and not _is_comment(rest) else None)
+
+
+def _is_comment(lines: list[str]) -> bool:
+    return all(_COMMENT_LINE.match(line) for line in lines)
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:

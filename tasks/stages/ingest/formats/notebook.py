@@ -33,7 +33,9 @@ _UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _PICTURE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:attachment:|data:)[^()\s]*(?:\s+\"[^\"\n]{0,300}\")?\)")
 _REPR = re.compile(r"<[\w.]+(?: [^<>]*)? at 0x[0-9a-fA-F]+>|<Figure size [^<>]*>|<IPython\.[^<>]*>|\[?<matplotlib\..*")
-_RST = re.compile(r"^\.\. (?:[\w:+-]+::|_[^\n]+:)(?:\s|$)", re.MULTILINE)
+_RST = re.compile(
+    r"^\.\. (?:[\w:+-]+::|_[^\n]{1,200}:)(?:\s|$)|^\S[^\n]{0,200}\n([=~^\"+*#-])\1{3,200}[ \t]*$", re.MULTILINE
+)
 _MAX_RST = 100_000
 _NAME = re.compile(r"[\w+#.-]{1,30}")
 _MAGICS = {
@@ -145,7 +147,8 @@ def _cell(cell: Mapping[str, Any], language: str, limits: Limits) -> Iterator[st
 
 
 def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
-    """True for a raw cell in reStructuredText, as nbsphinx has them: it says so, or has a directive or a target."""
+    """True for a raw cell in reStructuredText, as nbsphinx has them: it says so, or has an underlined title,
+    a directive or a target."""
     stated = _object(cell.get("metadata"))
     kind = stated.get("raw_mimetype", stated.get("format"))
     if isinstance(kind, str) and kind:

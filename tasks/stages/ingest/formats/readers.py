@@ -424,6 +424,8 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
             found = extract(stream, limits)
     except UnreadableError as error:
         raise _RefusedError(source, error.reason, error.detail) from error
+    if not known.by_default and not found.text:
+        return  # many files of code are empty, and no fault of the corpus
     metadata = {**found.metadata, "format": known.kind}
     title = found.title or (source.document_name if known.titled_by_path else "")
     yield replace(_file_row(source, title, found.text, metadata), locations=found.locations)

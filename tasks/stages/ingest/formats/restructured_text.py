@@ -31,6 +31,7 @@ _MAX_SUBSTITUTION = 1_000  # characters that a substitution may stand for
 _MAX_EXPANDED = 2_000_000  # characters of all substitutions
 _MAX_CHAIN = 50
 _MAX_FIELD = 500
+_ERROR = 3  # docutils' level of errors; what a warning is about stands in the text as well
 _MAX_NAME = 60
 
 _SETTINGS = ("orphan", "tocdepth", "nocomments", "nosearch")
@@ -498,11 +499,12 @@ def _attribution(node: Any, level: int) -> Iterator[str]:
 def _titled(node: Any, level: int) -> Iterator[str]:
     """A topic, a sidebar or an admonition with a title; a table of contents is left out."""
     if "contents" not in node.get("classes", ()):
-        yield _quoted(list(_blocks(node.children, level)))
+        blocks = list(_blocks(node.children, level))
+        yield _quoted(_led(blocks[0], blocks[1:]) if node.tagname == "admonition" and blocks else blocks)
 
 
 def _admonition(node: Any, label: str, level: int) -> list[str]:
-    return [f"**{label}**", *_blocks(node.children, level)]
+    return _led(f"**{label}**", list(_blocks(node.children, level)))
 
 
 def _quoted(blocks: list[str]) -> str:
@@ -530,7 +532,9 @@ def _footnote(node: Any, level: int) -> Iterator[str]:
 
 
 def _message(node: Any, level: int) -> Iterator[str]:
-    """A complaint of docutils says nothing to readers; the text that it is about does."""
+    """A complaint of docutils says nothing to readers; the text that an error has kept out does."""
+    if node.get("level", 0) < _ERROR:
+        return
     for child in node.children:
         if child.tagname == "literal_block" and not child.astext().lstrip().startswith(".. |"):
             yield from _literal(child, 0)

@@ -312,3 +312,12 @@ def test_lists_tables_and_code_keep_every_word_in_order(pieces: list[str], title
         for start, end in zip(row["passage_starts"], row["passage_ends"], strict=True):
             covered[start:end] = [True] * (end - start)
         assert not "".join(letter for letter, seen in zip(row["text"], covered, strict=True) if not seen).split()
+
+
+@pytest.mark.parametrize("lead", ["## A heading", "Take these:"])
+def test_no_passage_ends_with_a_heading_or_an_introduction(lead: str) -> None:
+    items = "".join(f"- item {number} {words(9)}\n" for number in range(9))
+    for before in range(5, 60):
+        table = documents(("d.md", "", f"# First\n\n{words(before)}\n\n{lead}\n\n{items}"))
+        passages = split(table, EMBEDDER, SEVEN).passages["text"].to_pylist()
+        assert not [passage for passage in passages if passage.rstrip().endswith(lead)], before

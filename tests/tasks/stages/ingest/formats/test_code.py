@@ -136,6 +136,12 @@ def test_a_comment_and_a_decorator_stand_with_their_definition() -> None:
     assert "## `def open_it`\n\n```python\n# Opens it.\n@cached\ndef open_it(path):" in read(PYTHON)
 
 
+def test_a_comment_by_itself_belongs_to_what_comes_after_it() -> None:
+    text = "def f():\n    pass\n\n\n# Group\n\n\ndef g():\n    pass\n\n# end\n"
+    assert headings(read(text)) == ["def f", "def g"]
+    assert "## `def g`\n\n```python\n# Group\n" in read(text)
+
+
 def test_the_code_stays_as_it_is() -> None:
     assert code(read(PYTHON)) == [line for line in PYTHON.split("\n") if line.strip()]
 

@@ -117,6 +117,7 @@ def test_a_fence_that_a_cell_leaves_open_ends_with_it() -> None:
 def test_raw_cells_in_restructured_text_become_markdown() -> None:
     found = read({"cell_type": "raw", "source": ".. _label:\n\nAbove\n=====\n\nSee :ref:`Other <x>`."})
     assert (found.title, found.text) == ("Above", "# Above\n\nSee Other.\n")
+    assert read({"cell_type": "raw", "source": "Deep :ref:`down`\n^^^^^^^^^^^^"}).text == "# Deep down\n"
     assert read({"cell_type": "raw", "source": "<b>html</b>"}, markdown("x")).text == "x\n"
 
 

@@ -661,5 +661,7 @@ def test_extracted_files_are_documents_with_their_format_and_locations(tmp_path:
     }
     assert [row.record["title"] for row in found.values()] == ["Head", "Head", "c.py"]
     assert [(one.start, one.page) for one in found["a.ipynb"].locations] == [(0, 1)]
+    (tmp_path / "__init__.py").write_text("\n", encoding="utf-8")
+    assert rows(tmp_path / "__init__.py") == []
     (tmp_path / "d.ipynb").write_text("{}", encoding="utf-8")
     assert outcome(tmp_path / "d.ipynb") == [(None, "unreadable-file")]

@@ -82,8 +82,8 @@ def test_without_a_title_the_first_heading_is_one() -> None:
         ("Code::\n\n   x = 1\n\n     y\n", "Code:\n\n```\nx = 1\n\n  y\n```"),
         (".. code-block:: python\n   :linenos:\n\n   x", "```python\nx\n```"),
         (">>> 1\n1", "```python\n>>> 1\n1\n```"),
-        (".. note:: Careful\n\n   Really.", "> **Note**\n>\n> Careful\n>\n> Really."),
-        (".. versionadded:: 1.3 Or so.\n   More.", "> **Added in version 1.3**\n>\n> Or so.\n> More."),
+        (".. note:: Careful\n\n   Really.", "> **Note**: Careful\n>\n> Really."),
+        (".. versionadded:: 1.3 Or so.\n   More.", "> **Added in version 1.3**: Or so.\n> More."),
         (".. py:function:: f(a, b=1)\n   :noindex:\n\n   Does it.", "**`f(a, b=1)`**\n\nDoes it."),
         (".. tab-set::\n\n   .. tab-item:: Linux\n\n      Do *it*.", "Linux\n\nDo *it*."),
         (".. changelog::\n   :version: 2.0\n\n   Fixed.", "version: 2.0\n\nFixed."),
@@ -158,6 +158,7 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_text_that_docutils_complains_of_is_kept() -> None:
+    assert markdown("A long title\n-----\n\nx\n") == "# A long title\n\nx\n"
     assert "lost" in markdown("+-----+\n| lost |\n+--\n")
     assert "Never" in markdown("Deep\n----\n\nOver\n====\n\nNever\n----\n\nx\n\nOdd\n^^^^\n")
 
