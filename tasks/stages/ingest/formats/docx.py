@@ -1,9 +1,9 @@
 """Word documents (.docx, .docm): the text that a reader sees, in Markdown.
 
 The parts are read with `xml` over `archive` rather than with python-docx, mammoth or markitdown: python-docx gives
-neither numbers of lists, notes, text boxes, tracked changes nor fields; mammoth and markitdown (which calls it) drop
-outline levels of styles, the numbers and page breaks; all of them parse a whole hostile part with entities and depth as
-it comes. Here the body is read paragraph by paragraph, in memory that does not grow with the document.
+neither numbers of lists, notes, text boxes, tracked changes nor fields; mammoth, which markitdown calls, goes by the
+names of styles alone, and drops page breaks and the numbers that Word shows; none of them bounds what an archive
+expands to. Here the body is read paragraph by paragraph, in memory that does not grow with the document.
 
 Kept: headings by outline level, lists with the numbers that Word shows, tables, notes behind the block that refers to
 them, links, text boxes, alternative texts of pictures, insertions, results of fields, formulas as a line. Left out:

@@ -67,8 +67,10 @@ class NumberFormat:
         text = _digits(number)
         if self.decimals < 0 or "." not in text or abs(number) >= _MAX_ROUNDED:
             return text
-        shown = Decimal(text).quantize(Decimal(1).scaleb(-max(self.decimals, 2)), ROUND_HALF_UP)
-        return _digits(float(shown))
+        places = max(self.decimals, 2)
+        if len(text) - text.index(".") - 1 <= places:
+            return text
+        return _digits(float(Decimal(text).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)))
 
     def _date(self, number: float, since_1904: bool) -> str:
         days, seconds = divmod(round(number * 86_400), 86_400)

@@ -1,8 +1,8 @@
 """PowerPoint presentations (.pptx, .pptm): what stands on the slides and in the speaker's notes, in Markdown.
 
-The parts are read with `xml` over `archive` rather than with python-pptx: it loads every part of the file, pictures
-too, before the first slide, parses with entities and depth as they come, and gives no bullets, which are inherited from
-the layout. markitdown calls it.
+The parts are read with `xml` over `archive` rather than with python-pptx, which markitdown calls: it loads every part
+of the file, pictures too, before the first slide, without a bound, and gives no bullets, as these are inherited from
+the layout.
 
 Each slide is a section. Its text comes in reading order: by rows from the top, in a row from the left; boxes are where
 shapes lie. Tables, the data of charts, and the texts of diagrams are read. Left out: hidden slides, as nobody sees them

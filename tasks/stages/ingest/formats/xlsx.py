@@ -39,7 +39,9 @@ _MAX_TABLE = 1_000
 _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
-_FIRST_SHOWN = frozenset({"hidden", "veryHidden"})
+_PLAIN = re.compile(r"[A-Za-z0-9.,:%-]+(?: [A-Za-z0-9.,:%-]+)*+")
+"""Texts that need no escape: most cells."""
+_NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
@@ -101,7 +103,7 @@ class _Workbook:
             if known is None or known.kind != "worksheet" or known.external or known.target in seen:
                 continue
             seen.add(known.target)
-            if one.get("state", "visible") not in _FIRST_SHOWN and self._package.has(known.target):
+            if one.get("state", "visible") not in _NOT_SHOWN and self._package.has(known.target):
                 self._sheet(number, one.get("name", ""), known.target)
         return self._writer.result()
 
@@ -173,9 +175,7 @@ class _Workbook:
             text = self._value(one)
             if not text.strip():
                 continue
-            inline = Inline()
-            inline.add(text, links.get(reference, ""))
-            shown = one_line(inline.markdown())
+            shown = text if _PLAIN.fullmatch(text) and not links else _shown(text, links.get(reference, ""))
             sheet.size += len(shown) + 3
             if sheet.size > self._limits.text_bytes:
                 found = f"a sheet of more than {self._limits.text_bytes:,} bytes of text; see corpus.max_document_bytes"
@@ -248,6 +248,12 @@ class _Workbook:
             if known is not None and known.external:
                 found.setdefault(one.get("ref", "").partition(":")[0], known.target)
         return found
+
+
+def _shown(text: str, target: str) -> str:
+    inline = Inline()
+    inline.add(text, target)
+    return one_line(inline.markdown())
 
 
 _UNREAD = frozenset(

@@ -1,9 +1,9 @@
 """XML of a stranger, read within limits, by the standard library's expat.
 
 A document type is refused the moment it begins, before it can declare an entity: so nothing expands, and nothing is
-fetched. Expat is chosen over lxml for that, and because the nodes that Python walks are plain objects: walking those of
-lxml, which are made on each access, takes several times as long as parsing. Large parts are read block by block, in
-memory that does not grow with the part.
+fetched. Expat is chosen over lxml for that, as lxml shows a document type only once it has read what is declared there,
+and for its handlers, which bound depth and size while a part is read. Large parts are read block by block, in memory
+that does not grow with the part.
 
 Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever prefixes the file uses. Those of
 "strict" Office files are the same as those of all others.

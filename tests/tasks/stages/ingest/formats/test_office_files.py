@@ -25,7 +25,7 @@ FILES = {
 
 def _read(folder: Path) -> list[Document | Refusal]:
     settings = CorpusSettings(paths=(str(folder),))
-    rows = [row for file in find(settings, folder) for row in read(file, settings)]
+    rows = [row for file in find(settings).files for row in read(file, settings)]
     return [document_of(row, FILE_FIELDS, 10_000_000) if isinstance(row, Row) else row for row in rows]
 
 
