@@ -54,15 +54,11 @@ def _line(line: str) -> str:
     return "\\" + line
 
 
-def fenced(lines: Sequence[str], indent: str = "") -> str:
+def fenced(lines: Sequence[str]) -> str:
     """Lines as code, in a fence that none of them closes."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, ticks + 1)
-    return (
-        "\n".join([fence, *(line.rstrip() for line in lines), fence])
-        if not indent
-        else "\n".join([indent + fence, *((indent + line).rstrip() for line in lines), indent + fence])
-    )
+    return "\n".join([fence, *(line.rstrip() for line in lines), fence])
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

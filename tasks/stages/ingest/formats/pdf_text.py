@@ -74,7 +74,7 @@ _ACCENTS = {
 _BOLD = re.compile(r"bold|black|heavy|demi|cmbx|cmssbx|sfbx|sfsx|cmb\d|-b$|semib|-medi(?:$|ital)", re.IGNORECASE)
 _MONO = re.compile(
     r"mono|courier|consol|typewriter|cmtt|sftt|cmsltt|cmitt|lmtt|eztt|txtt|menlo|inconsol|sourcecode|fixed|nimbusmon|tctt|"
-    r"beramon|lucidatype|luximono|sltt",
+    r"beramon|sfst\d|sfit\d|ectt|lucidatype|luximono|sltt",
     re.IGNORECASE,
 )
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
