@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -70,7 +70,7 @@ class Database(Protocol):
 
     shown: str
 
-    def connected(self) -> Iterator[Connection]:
+    def connected(self) -> AbstractContextManager[Connection]:
         """A context with a connection. Raises PlaceError."""
         ...
 
