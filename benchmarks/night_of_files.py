@@ -9,7 +9,7 @@ empty prefix of another. Each place is built into a store of its own with the re
 reads everything. Vectors are made by the encoder `hash` and the only family is bm25, so that reading is most of it.
 
 files read, unchanged: as the run's record has them. GET, HEAD, LIST: requests that reached the service, counted by a
-proxy in front of it; `-` for a folder and for `--bucket`. scan: seconds of listing, comparing and reading, until the
+proxy in front of it; `-` for a folder and for `--bucket`. read: seconds of listing, comparing and reading, until the
 documents are in shards. wall: the whole command, of which some seconds are the start of Prefect.
 """
 
@@ -79,15 +79,16 @@ def build(place: Place, folder: Path, *options: str) -> list[str]:
         f"{outcome['files_read']:,}",
         f"{outcome['files_unchanged']:,}",
         *("-" if asked is None else f"{asked[kind]:,}" for kind in ("GET", "HEAD", "LIST")),
-        seconds_of_scan(run),
+        seconds_of_reading(run),
         f"{wall:.1f}",
     ]
 
 
-def seconds_of_scan(run: dict[str, Any]) -> str:
-    """The wall seconds of the step that lists and reads, `-` where the run does not tell."""
-    seconds = run.get("stages", {}).get("scan", {}).get("wall_seconds")
-    return "-" if seconds is None else f"{seconds:.1f}"
+def seconds_of_reading(run: dict[str, Any]) -> str:
+    """The seconds from the beginning of `ingest`, which lists first, to its last part; `-` where it made none."""
+    began = run.get("stages", {}).get("ingest", {}).get("began_seconds")
+    ends = [span[3] for span in run.get("timeline", {}).get("spans", []) if span[1] == "ingest"]
+    return "-" if began is None or not ends else f"{max(ends) - began:.1f}"
 
 
 def in_folder(folder: Path) -> Place:
@@ -139,7 +140,7 @@ def main() -> int:
     arguments = parser.parse_args()
     print(describe_machine())
     print(f"\n{arguments.docs:,} documents, {arguments.change:,} of them edited in each night\n")
-    print("| place | build | documents | files read | unchanged | GET | HEAD | LIST | scan, s | wall, s |")
+    print("| place | build | documents | files read | unchanged | GET | HEAD | LIST | read, s | wall, s |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     failed = False
     with tempfile.TemporaryDirectory() as temporary, in_bucket(arguments.bucket) as bucket:
