@@ -149,8 +149,16 @@ class CorpusSettings(BaseModel):
 
     @property
     def places(self) -> tuple[PlaceSettings, ...]:
-        """The places besides this machine: `sources`, and what the URLs among the paths are short for."""
-        return (*(place_of_url(path) for path in self.paths if is_url(path)), *self.sources)
+        """The places besides this machine: `sources`, and what the URLs among the paths are short for.
+
+        A place of records that does not say which field holds the ids takes that of `fields`.
+        """
+        named = {"id": self.fields.id}
+        told = (
+            one.model_copy(update=named) if "id" in type(one).model_fields and "id" not in one.model_fields_set else one
+            for one in self.sources
+        )
+        return (*(place_of_url(path) for path in self.paths if is_url(path)), *told)
 
     @property
     def max_line_bytes(self) -> int:
