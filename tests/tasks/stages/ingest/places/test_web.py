@@ -370,7 +370,7 @@ def test_sitemaps_and_their_indexes(pages: Site, other: Site, make: Any) -> None
         pages.page(f"/{number}", "<p>one")
     pages.page("/sitemap.xml", index(f"{pages.url}/1.xml", f"{pages.url}/2.xml.gz", f"{other.url}/3.xml"))
     pages.page("/1.xml", urlset(f"{pages.url}/1", f"{pages.url}/2?a=1&amp;b=2", f"{other.url}/secret", "file:///etc/x"))
-    pages.page("/2.xml.gz", gzip.compress(urlset(f"{pages.url}/3", mtime=0).encode()), "application/gzip")
+    pages.page("/2.xml.gz", gzip.compress(urlset(f"{pages.url}/3").encode(), mtime=0), "application/gzip")
     pages.page("/2?a=1&b=2", "<p>two")
     place = make(sitemaps=f"{pages.url}/sitemap.xml")
     assert list(tokens(place)) == [f"{pages.host}/{name}" for name in ("1.html", "2?a=1&b=2.html", "3.html")]
@@ -406,7 +406,7 @@ def test_a_sitemap_that_unpacks_to_too_much_ends_the_listing(
     pages: Site, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sitemap_module, "LARGEST", 1 << 20)
-    pages.page("/sitemap.xml.gz", gzip.compress(b" " * (100 << 20, mtime=0)), "application/gzip")
+    pages.page("/sitemap.xml.gz", gzip.compress(b" " * (100 << 20), mtime=0), "application/gzip")
     with pytest.raises(PlaceError, match="more than 1 MiB"):
         make(sitemaps=f"{pages.url}/sitemap.xml.gz").list({})
 
