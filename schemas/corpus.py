@@ -80,7 +80,8 @@ class CorpusSettings(BaseModel):
 
     paths: Names = Field(default=(), description="Files, folders, globs; URLs of buckets, sitemaps and pages")
     sources: tuple[PlaceSettings, ...] = Field(
-        default=(), description="Other places: databases, repositories, tables, change feeds; see docs/operations"
+        default=(),
+        description="Other places: databases, repositories, tables, change feeds; see docs/operations/sources.md",
     )
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
     exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")

@@ -186,6 +186,7 @@ class Corpus:
             known=None if known is None else known.tokens,
             cursors=None if known is None else known.cursors(settings),
             allow_none=self._runner.parent is not None,
+            doing=self._runner.progress.doing,
         )
         for warning in found.warnings:
             self._runner.progress.warn(warning)

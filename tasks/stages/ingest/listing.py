@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,13 @@ def list_corpus(
     known: Mapping[str, Mapping[str, str]] | None = None,
     cursors: Mapping[str, Any] | None = None,
     allow_none: bool = False,
+    doing: Callable[[str], None] = lambda what: None,
 ) -> SourceFiles:
     """The files of a corpus, sorted by name.
 
     known: the tokens of the last version, by the key of the source and the file's path in it. cursors: where its
     reading of places of records ended, by their keys. scratch: a folder for what a place has to fetch in order to list.
-    Raises what `sources.find` raises, and PlaceError for a place that cannot be listed.
+    doing: called with what takes a while. Raises what `sources.find` raises, and PlaceError for a place that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
@@ -74,8 +75,8 @@ def list_corpus(
         if place.kind in RECORD_KINDS:
             files.append(_records(place, key, scratch, (cursors or {}).get(key)))
             continue
-        if place.kind != "plugin":
-            scratch.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(parents=True, exist_ok=True)
+        doing(f"listing {name_of_place(place)}")
         listed, told = _listed(place, key, scratch, settings, (known or {}).get(key, {}))
         files += listed
         warnings += told
