@@ -58,7 +58,8 @@ def list_corpus(
 
     known: the tokens of the last version, by the key of the source and the file's path in it. cursors: where its
     reading of places of records ended, by their keys. scratch: a folder for what a place has to fetch in order to list.
-    doing: called with what takes a while. Raises what `sources.find` raises, and PlaceError for a place that cannot be listed.
+    doing: called with what takes a while. Raises what `sources.find` raises, and PlaceError for a place that cannot be
+    listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
