@@ -39,7 +39,7 @@ def _names(*paths: Path | str, **settings: tuple[str, ...]) -> list[str]:
         ("a.htm", ("html", None)),
         ("a.txt.gz", None),
         ("a.parquet.gz", None),
-        ("a.pdf", None),
+        ("a.pdf", ("pdf", None)),
         ("gz", None),
     ],
 )
