@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from storage.folder import open_folder
 from storage.readings import ReadingRecord, find_reading, tables_of
 from tasks.stages.ingest import known, sources
 from tasks.stages.ingest.places.place import Entry
+from tasks.stages.split import split
 from tests.corpora import documents
+from tests.flows import deadly
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.quarantines import reasons_in
 
@@ -353,3 +356,25 @@ def test_only_the_files_that_could_not_be_read_are_tried_again(folder: Folder, w
     folder.night()
     assert folder.read == (1, 5)
     assert set(wiki.read_names) == {"5.ipynb"}
+
+
+@pytest.mark.slow  # the document at fault is looked for in processes of its own
+def test_a_document_that_fails_a_stage_is_refused_night_by_night_and_tried_again_with_other_settings(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("doc-0003.md", f"# Fatal\n\nFenna Rook says {deadly.RAISE}.\n")
+    folder.write(
+        "rows.jsonl", json.dumps({"id": "doc-0003.md", "text": f"Esme Quill says {deadly.RAISE}, too."}) + "\n"
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(split, "STAGE", importlib.import_module("tests.flows.deadly.split").STAGE)
+        first = folder.night()
+        assert (first.documents, first.quarantined) == (11, 2)
+        folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
+        second = folder.night()
+        assert folder.read == (1, 12)
+        assert (second.documents, second.quarantined, second.manifest) == (11, 2, folder.fresh())
+    folder.chosen["split"] = {"tokens": 128}
+    third = folder.night()
+    assert folder.read[0] <= 2
+    assert (third.documents, third.quarantined, third.manifest) == (12, 1, folder.fresh())
