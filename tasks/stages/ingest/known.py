@@ -140,11 +140,8 @@ def known_of(store: Store, manifest: Manifest) -> Known | None:
     A damaged part of it is removed: the next reading writes it anew.
     """
     documents = {one.name.rpartition("/")[2]: one.digest for one in manifest.under("documents")}
-    wanted = set(documents.values())
-    if len(store.blob_sizes(wanted)) < len(wanted):
-        return None
     try:
-        record = find_reading(store, manifest.corpus.fingerprint)
+        record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
         known = None if record is None else Known(store, record, documents)
         if record is None or known is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
             return None
