@@ -29,6 +29,7 @@ from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.stages.ingest import read_part, spill, supervisor
+from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.known import Known, known_of, reading_record
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.part import IngestSettings
@@ -261,7 +262,8 @@ class Corpus:
         rows, refused = known.rows(names), known.refused(names)
         for result in changes:
             ids = spill.ids_of(result, self._folder)
-            rows, refused = _without(rows, result.files, ids), _without(refused, result.files, ids)
+            shown = pa.chunked_array([[clip(name) for name in ids.to_pylist()]], pa.string())
+            rows, refused = _without(rows, result.files, ids), _without(refused, result.files, shown)
         files = {file.name: file.left_out for file in known.files.values() if file.name in names}
         return spill.carry(rows, refused, files, self._folder)
 

@@ -77,9 +77,8 @@ class Known:
     def files(self) -> dict[tuple[str, str], KnownFile]:
         """The files by source and path."""
         rows = tables_of(self.store, self.record.files, FILES).to_pylist()
-        return {
-            (row["source"], row["path"]): KnownFile(*(row[field.name] for field in fields(KnownFile))) for row in rows
-        }
+        names = [field.name for field in fields(KnownFile)]
+        return {(row["source"], row["path"]): KnownFile(*(row[name] for name in names)) for row in rows}
 
     def tokens(self, settings: CorpusSettings) -> Mapping[str, Mapping[str, str]]:
         """The tokens by source and path, of files that need not be read again if they have not changed.

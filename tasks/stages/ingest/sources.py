@@ -438,7 +438,8 @@ def _group(number: int) -> str:
 
 
 def _below(path: str, root: str) -> str:
-    return Path(path).relative_to(root).as_posix()
+    start = root.rstrip(os.sep) + os.sep
+    return path[len(start) :] if path.startswith(start) else Path(path).relative_to(root).as_posix()
 
 
 def _chosen(name: str, settings: CorpusSettings) -> bool:
