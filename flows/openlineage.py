@@ -193,7 +193,7 @@ class RunLineage:
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
         corpus = self._configuration.corpus
-        sources = [] if corpus is None else [*corpus.paths, *map(name_of_place, corpus.sources)]
+        sources = [] if corpus is None else [*map(redacted, corpus.paths), *map(name_of_place, corpus.sources)]
         facets: dict[str, Any] = {}
         scan = None if report is None else report.stages.get("ingest")
         if len(sources) == 1 and scan is not None and "documents" in scan.counts:

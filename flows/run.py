@@ -19,6 +19,7 @@ from flows.report_file import write_report
 from flows.sign import read_key, sign_unsigned
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.models.openai_llm import open_llm
+from indexmill.models.secrets import without_secrets
 from indexmill.store.canonical import digest_of
 from indexmill.store.manifest import Manifest, Ref
 from schemas.config import Configuration
@@ -218,7 +219,7 @@ def open_run(
     clock, approved = options.get("clock", time.time), options.get("approved")
     cold, note = options.get("cold", False), options.get("note", "")
     details: dict[str, JsonValue] = {
-        "configuration": configuration.model_dump(mode="json"),
+        "configuration": without_secrets(configuration.model_dump(mode="json")),
         "cold": cold,
         "note": note,
         "allowed": [name for name in ("shrink", "rights_change") if options.get(f"allow_{name}")],

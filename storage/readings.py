@@ -9,7 +9,7 @@ before, and a rollback returns to the reading of its version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated
 
 import pyarrow as pa
@@ -51,13 +51,16 @@ def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
     store.create(name, record.to_bytes())
 
 
-def find_reading(store: Store, fingerprint: str) -> ReadingRecord | None:
-    """The newest reading of a corpus with this fingerprint whose blobs are there; None if there is none."""
+def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> ReadingRecord | None:
+    """The newest reading of a corpus with this fingerprint whose blobs are there; None if there is none.
+
+    also: other blobs that it is of no use without, looked for in the same listing of a bucket.
+    """
     names = sorted((name for name in store.list(run_prefix()) if name.endswith(f"/{_NAME}.json")), reverse=True)
     for name in names[:_LOOKED_AT]:
         record = find_record(store, name, ReadingRecord)
         if record is not None and record.fingerprint == fingerprint:
-            needed = {*record.files, *record.rows, *record.refused}
+            needed = {*record.files, *record.rows, *record.refused, *also}
             if needed <= store.blob_sizes(needed).keys():
                 return record
     return None

@@ -14,7 +14,7 @@ from flows.command.shared import configuration_of
 from indexmill.command.options import DEFAULT_STORE, Options, anchored, common
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_llm import open_llm
-from indexmill.models.secrets import redacted
+from indexmill.models.secrets import without_secrets
 from indexmill.text.printable import printable
 from indexmill.text.table import table
 from schemas.config import Configuration, LlmSettings
@@ -34,7 +34,7 @@ def command(options: Options, changed: bool) -> None:
     """
     configuration = configuration_of(options)
     key, cautions = _key(configuration.llm)  # first, so that its text is known to `redacted`
-    settings = _without_secrets(configuration.model_dump(mode="json"))
+    settings = without_secrets(configuration.model_dump(mode="json"))
     path = options.configuration_path()
     written = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
     origins = {name: _origin(name, options, written) for name, _ in _leaves(settings)}
@@ -76,14 +76,6 @@ def _key_text(key: Mapping[str, Any]) -> str:
     if key["found"]:
         return f"found in {key['from']}"
     return "none is needed" if not key["needed"] else "none"
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_secrets(below) for name, below in value.items()}
-    if isinstance(value, list):
-        return [_without_secrets(below) for below in value]
-    return redacted(value) if isinstance(value, str) else value
 
 
 def _defaults(path: Path | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.forks import Lock
 from indexmill.models.llm_errors import LlmForbidden
 
-__all__ = ["RERANK_KEY_ENV", "KeySource", "redacted"]
+__all__ = ["RERANK_KEY_ENV", "KeySource", "redacted", "without_secrets"]
 
 RERANK_KEY_ENV = "INDEXMILL_RERANK_API_KEY"
 """The environment variable with the key of a reranker behind an endpoint, if it requires one."""
@@ -54,6 +54,28 @@ def redacted(text: str) -> str:
     for shape in _SHAPES:
         text = shape.sub(lambda found: (found[1] if found.re.groups else "") + HIDDEN, text)
     return text
+
+
+_OPTION = re.compile(r"(?i)(^|[_-])(api_?)?(key|token|secret|password|credentials?)$")
+
+
+def without_secrets(settings: Any) -> Any:
+    """Settings as plain values, with every text `redacted`, and options of plug-ins that are named like secrets."""
+    if isinstance(settings, dict):
+        hidden = {"options": _without_secret_options(settings["options"])} if "options" in settings else {}
+        return {name: without_secrets(below) for name, below in {**settings, **hidden}.items()}
+    if isinstance(settings, list):
+        return [without_secrets(below) for below in settings]
+    return redacted(settings) if isinstance(settings, str) else settings
+
+
+def _without_secret_options(options: Any) -> Any:
+    if isinstance(options, dict):
+        return {
+            name: HIDDEN if _OPTION.search(str(name)) and isinstance(below, str) else _without_secret_options(below)
+            for name, below in options.items()
+        }
+    return options
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from schemas.places import PATHS_OF_PLACES
 
 __all__ = ["load_configuration"]
 
-_DATABASE = re.compile(r"((?:sqlite|duckdb):///)([^/:?$][^?]*)$")
-_SCP = re.compile(r"[\w.-]+@[\w.-]+:")
+_DATABASE = re.compile(r"((?:sqlite|duckdb):///)([^/:?$][^?]*)(\?.*)?$")
+_SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
@@ -91,6 +91,8 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
 def _anchor(section: dict[str, Any], name: str, folder: Path) -> None:
     """Resolve a setting that is a path or a list of paths; URLs stay as they are, and what is neither."""
     value = section.get(name)
+    if name == "repository" and isinstance(value, str) and _SCP.match(value) and not (folder / value).exists():
+        return  # git's `USER@HOST:PATH`
     if isinstance(value, str):
         section[name] = _placed(value, folder)
     elif isinstance(value, list):
@@ -98,10 +100,10 @@ def _anchor(section: dict[str, Any], name: str, folder: Path) -> None:
 
 
 def _placed(path: str, folder: Path) -> str:
-    """A path, or that of a database file, from a folder on; URLs, and git's `USER@HOST:PATH`, stay as they are."""
+    """A path, or that of a database file, from a folder on; other URLs stay as they are."""
     if file := _DATABASE.match(path):
-        return f"{file[1]}{anchored(file[2], folder)}"
-    return path if "://" in path or _SCP.match(path) else anchored(path, folder)
+        return f"{file[1]}{anchored(file[2], folder)}{file[3] or ''}"
+    return path if "://" in path else anchored(path, folder)
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

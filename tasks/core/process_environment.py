@@ -34,11 +34,20 @@ _OF_A_READER = re.compile(
 )
 """The variables that tell Python and its libraries where to find files and how to work."""
 
-_OF_A_STORE = {"s3": ("AWS_",), "gs": ("GOOGLE_", "GCP_"), "az": ("AZURE_",)}
+_OF_A_STORE = {
+    **dict.fromkeys(("s3", "s3a"), ("AWS_",)),
+    "gs": ("GOOGLE_", "GCP_"),
+    **dict.fromkeys(("az", "abfs", "abfss"), ("AZURE_",)),
+}
 """How the names of variables begin that give access to a store, by the scheme of its URL."""
 
 _OF_A_PLACE = {"git": ("GIT_", "SSH_"), "sql": ("PG", "MYSQL_")}
 """The same by the kind of a place of documents."""
+
+_OF_A_NETWORK = re.compile(
+    r"(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE", re.IGNORECASE
+)
+"""The variables that say how other machines are reached."""
 
 _NAMED = re.compile(r"\$\{?(\w+)\}?")
 
@@ -86,7 +95,8 @@ def reader_environment() -> dict[str, str]:
 
 def place_environment(place: PlaceSettings) -> dict[str, str]:
     """The environment of a process that reads records from a place: also what gives access to that."""
-    more = {name: os.environ[name] for name in variables_of_place(place) if not name.startswith("PREFECT_")}
+    names = variables_of_place(place) | {name for name in os.environ if _OF_A_NETWORK.fullmatch(name)}
+    more = {name: os.environ[name] for name in names if not name.startswith("PREFECT_")}
     return {**reader_environment(), **more}
 
 

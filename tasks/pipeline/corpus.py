@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.stages.ingest import read_part, spill, supervisor
+from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.known import Known, known_of, reading_record
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.part import IngestSettings
@@ -183,14 +184,20 @@ class Corpus:
         found = list_corpus(
             settings,
             self._runner.store.scratch(self._runner.run_id) / "places",
-            known=None if known is None else known.tokens,
+            known=None if known is None else known.tokens(settings),
             cursors=None if known is None else known.cursors(settings),
             allow_none=self._runner.parent is not None,
             doing=self._runner.progress.doing,
         )
         for warning in found.warnings:
             self._runner.progress.warn(warning)
-        return found
+        if known is None:
+            return found
+        whole = [
+            replace(one, cursor=None) if one.cursor is not None and not known.follows(one) else one
+            for one in found.files
+        ]
+        return replace(found, files=tuple(whole))
 
     @cached_property
     def _known(self) -> Known | None:
@@ -205,8 +212,12 @@ class Corpus:
         return (
             known is not None
             and len(known.files) == len(sources.files)
-            and all(known.holds(file, self._settings) for file in sources.files)
+            and len(self._unchanged(sources)) == len(sources.files)
         )
+
+    def _unchanged(self, sources: SourceFiles) -> frozenset[str]:
+        """The names of the files that need not be read."""
+        return frozenset() if self._known is None else self._known.unchanged(sources.files, self._settings)
 
     def _digest_of_files(self) -> str | None:
         """The digest by which the next run sees that it has nothing to do; None if that is seen without, or not."""
@@ -215,16 +226,18 @@ class Corpus:
         if known is not None and self._is_unchanged(self._sources):
             before = runs.last_report(self._runner.store).get("corpus_files")
             return before if isinstance(before, str) else None
-        if known is not None and any(file.token and not known.holds(file, self._settings) for file in files):
-            return None
+        if known is not None:
+            unchanged = self._unchanged(self._sources)
+            if any(file.token and file.name not in unchanged for file in files):
+                return None
         return digest_of_files(files)
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
     ) -> tuple[spill.ShardPlan, list[spill.ScanResult]]:
         """Read what may have changed, take over the rest from the last version, and plan the shards."""
-        known, settings = self._known, self._settings
-        kept = {file.name for file in sources.files if known is not None and known.holds(file, settings)}
+        known = self._known
+        kept = set(self._unchanged(sources))
         scanned = self._scan([file for file in sources.files if file.name not in kept])
         while True:
             taken_over = [] if known is None else [self._carry(known, kept, scanned)]
@@ -240,7 +253,7 @@ class Corpus:
             # A row that was no document of the last version is one now, and its text has to be read.
             lacking = set(plan.lacking)
             kept -= lacking
-            again = [dataclasses.replace(file, cursor=None) for file in sources.files if file.name in lacking]
+            again = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
             scanned = [one for one in scanned if lacking.isdisjoint(one.files)] + self._scan(again)
 
     def _carry(self, known: Known, kept: Collection[str], scanned: Sequence[spill.ScanResult]) -> spill.ScanResult:
@@ -250,7 +263,8 @@ class Corpus:
         rows, refused = known.rows(names), known.refused(names)
         for result in changes:
             ids = spill.ids_of(result, self._folder)
-            rows, refused = _without(rows, result.files, ids), _without(refused, result.files, ids)
+            shown = pa.chunked_array([[clip(name) for name in ids.to_pylist()]], pa.string())
+            rows, refused = _without(rows, result.files, ids), _without(refused, result.files, shown)
         files = {file.name: file.left_out for file in known.files.values() if file.name in names}
         return spill.carry(rows, refused, files, self._folder)
 
@@ -283,9 +297,8 @@ class Corpus:
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder: those of formats that take long as parts."""
-        slow = [file for file in files if read_part.is_read_as_part(file)]
+        slow = [] if self._full else [file for file in files if read_part.is_read_as_part(file)]
         scanned = self._read_parts(slow) if slow else []
-        scanned = [one for one in scanned if not one.unsure]  # what kept the others from being read may be over
         done = {name for result in scanned for name in result.files}
         return scanned + self._scan_now([file for file in files if file.name not in done])
 
@@ -423,7 +436,7 @@ class Corpus:
         why = None if self._allow_shrink else gates.refuse_size(change, most)
         if why is not None and change.before and self.forgotten.tombstones:
             gone = sum(name in self.forgotten for ids in self._parents_ids() for name in ids.to_pylist())
-            why = gates.refuse_size(dataclasses.replace(change, before=change.before - gone), most)
+            why = gates.refuse_size(replace(change, before=change.before - gone), most)
         if why is not None:
             raise GateRefused(why)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,10 +15,15 @@ import indexmill
 from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import GateRefused
+from indexmill.store.layout import blob_path
+from storage import runs
 from storage.folder import open_folder
-from storage.readings import find_reading, tables_of
+from storage.readings import ReadingRecord, find_reading, tables_of
 from tasks.stages.ingest import known, sources
+from tasks.stages.ingest.places.place import Entry
+from tasks.stages.split import split
 from tests.corpora import documents
+from tests.flows import deadly
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.quarantines import reasons_in
 
@@ -82,7 +90,7 @@ def test_a_night_without_a_change_reads_nothing_and_publishes_nothing(folder: Fo
 def test_an_unchanged_file_is_not_opened_unless_all_is_to_be_read(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_token", lambda status: "always the same")
+    monkeypatch.setattr(sources, "_token", lambda status, link: "always the same")
     first = folder.night()
     folder.write("doc-0001.md", "# Other words\n\nNobody is told of them.\n")
     assert folder.night().manifest == first.manifest
@@ -195,3 +203,178 @@ def test_every_file_of_a_place_that_falls_silent_is_a_matter_for_the_gate(folder
     folder.chosen["gates"] = {"max_shrink": 0.5}
     with pytest.raises(GateRefused):
         folder.night()
+
+
+class Wiki:
+    """A place of files, which counts what is read of each."""
+
+    files: ClassVar[dict[str, tuple[Entry, bytes]]] = {}
+    read_names: ClassVar[list[str]] = []
+
+    def list(self) -> Iterator[Entry]:
+        yield from (entry for entry, _ in self.files.values())
+
+    def read(self, name: str) -> bytes:
+        self.read_names.append(name)
+        return self.files[name][1]
+
+
+@pytest.fixture
+def wiki(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> type[Wiki]:
+    monkeypatch.setattr(Wiki, "files", {})
+    monkeypatch.setattr(Wiki, "read_names", [])
+    folder.chosen["corpus"] |= {"paths": [], "sources": [{"kind": "plugin", "class": f"{__name__}:Wiki"}]}
+    return Wiki
+
+
+def notebook(text: str) -> bytes:
+    cell = {"cell_type": "markdown", "metadata": {}, "source": text}
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}).encode()
+
+
+def reading_of(folder: Folder) -> ReadingRecord:
+    """The reading of the last version."""
+    with indexmill.open(folder.folder / "store") as snapshot:
+        found = find_reading(open_folder(folder.folder / "store"), snapshot.manifest.corpus.fingerprint)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("tables", ["files", "rows", "refused"])
+def test_a_damaged_reading_is_made_anew(folder: Folder, tables: str) -> None:
+    folder.write("rows.jsonl", "no json\n")
+    folder.night()
+    (digest,) = getattr(reading_of(folder), tables)
+    path = folder.folder / "store" / blob_path(digest)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-9] + b"[damaged]")
+    folder.write("new.md", "# New\n\nA new one.\n")
+    folder.night()
+    assert folder.read == (14, 0)
+    folder.write("newer.md", "# Newer\n\nAnother one.\n")
+    assert folder.night().manifest == folder.fresh()
+    folder.night()
+    assert folder.read == (0, 15)
+
+
+def test_rows_that_a_file_repeats_are_not_read_again(folder: Folder) -> None:
+    row = json.dumps({"id": "one", "text": "Dario Penhale lives."}) + "\n"
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        folder.write(name, row * 3)
+    folder.night()
+    folder.write("d.jsonl", row)
+    second = folder.night()
+    assert folder.read == (1, 15)
+    assert second.documents == 13
+    folder.night()
+    assert folder.read == (0, 16)
+
+
+def test_one_of_two_queries_of_a_database_may_go(folder: Folder) -> None:
+    connection = sqlite3.connect(folder.folder / "wiki.db", isolation_level=None)
+    places = []
+    for table in ("pages", "notes"):
+        connection.execute(f"CREATE TABLE {table} (id TEXT, text TEXT, changed INTEGER)")
+        connection.execute(f"INSERT INTO {table} VALUES ('{table}', 'Dario Penhale lives.', 1)")  # noqa: S608
+        query = f"SELECT * FROM {table} WHERE changed > :cursor"  # noqa: S608
+        url = f"sqlite:///{folder.folder}/wiki.db"
+        places.append({"kind": "sql", "url": url, "query": query, "cursor": "changed"})
+    folder.chosen["corpus"]["sources"] = places
+    assert folder.night().documents == 14
+    connection.execute("INSERT INTO pages VALUES ('more', 'Esme Quill left.', 2)")
+    assert folder.night().documents == 15
+    folder.chosen["corpus"]["sources"] = places[:1]
+    third = folder.night()
+    assert (third.documents, third.manifest) == (14, folder.fresh())
+    connection.execute("INSERT INTO pages VALUES ('most', 'Esme Quill stayed.', 3)")
+    fourth = folder.night()
+    assert (fourth.documents, fourth.manifest) == (15, folder.fresh())
+
+
+def test_a_refused_row_of_a_query_without_a_cursor_is_no_document(folder: Folder) -> None:
+    connection = sqlite3.connect(folder.folder / "wiki.db", isolation_level=None)
+    connection.execute("CREATE TABLE pages (id TEXT, text TEXT)")
+    connection.execute("INSERT INTO pages VALUES ('a', 'Dario Penhale lives.'), ('b', ' ')")
+    url = f"sqlite:///{folder.folder}/wiki.db"
+    folder.chosen["corpus"]["sources"] = [{"kind": "sql", "url": url, "query": "SELECT * FROM pages"}]
+    assert folder.night().documents == 13
+    connection.execute("UPDATE pages SET text = ' '")
+    second = folder.night()
+    assert (second.documents, second.quarantined) == (12, 2)
+
+
+def test_a_run_records_no_password_of_a_place(folder: Folder) -> None:
+    place = {"kind": "plugin", "class": f"{__name__}:Locked", "options": {"user": "esme", "api_token": "cl0se-kept"}}
+    folder.chosen["corpus"]["sources"] = [place]
+    folder.night()
+    database = {"kind": "sql", "url": "postgresql://esme:cl0se-kept@127.0.0.1:1/wiki", "query": "SELECT 1"}
+    folder.chosen["corpus"]["sources"] = [database]
+    with pytest.raises(Exception, match=r"wiki|psycopg"):
+        folder.night()
+    store = folder.folder / "store"
+    for path in store.rglob("*"):
+        assert not path.is_file() or b"cl0se-kept" not in path.read_bytes()
+    last = runs.list_runs(open_folder(store))[-1].start.details["configuration"]
+    assert isinstance(last, dict)
+    assert last["corpus"]["sources"][0]["url"] == "postgresql://***@127.0.0.1:1/wiki"  # type: ignore[index, call-overload]
+
+
+class Locked(Wiki):
+    """A place with a word that nobody is told."""
+
+    def __init__(self, *, user: str, api_token: str) -> None:
+        self._user, self._token = user, api_token
+
+
+def test_what_a_place_says_of_a_file_is_read_again_though_its_bytes_are_as_before(
+    folder: Folder, wiki: type[Wiki]
+) -> None:
+    folder.chosen["corpus"]["file_metadata"] = ["modified"]
+    wiki.files = {name: (Entry(name, None, "1", modified=1e9), b"# Vell") for name in ("a.md", "b.md")}
+    folder.night()
+    wiki.files["b.md"] = (Entry("b.md", None, "1", modified=2e9), b"# Vell")
+    second = folder.night()
+    assert folder.read == (1, 1)
+    assert second.manifest == folder.fresh()
+
+
+def test_a_full_reading_opens_files_of_slow_formats_too(folder: Folder, wiki: type[Wiki]) -> None:
+    wiki.files = {"a.ipynb": (Entry("a.ipynb", None, "1"), notebook("Vell"))}
+    first = folder.night()
+    wiki.files = {"a.ipynb": (Entry("a.ipynb", None, "1"), notebook("Another Vell"))}
+    assert folder.night().manifest == first.manifest
+    assert folder.night(full=True).manifest == folder.fresh() != first.manifest
+
+
+def test_only_the_files_that_could_not_be_read_are_tried_again(folder: Folder, wiki: type[Wiki]) -> None:
+    wiki.files = {f"{n}.ipynb": (Entry(f"{n}.ipynb", None, "1"), notebook(f"Vell {n}")) for n in range(5)}
+    wiki.files["5.ipynb"] = (Entry("5.ipynb", None, "1"), b"no notebook")
+    assert folder.night().documents == 5
+    assert sorted(set(wiki.read_names)) == sorted(wiki.files)
+    assert {name for name in wiki.read_names if wiki.read_names.count(name) > 1} <= {"5.ipynb"}
+    wiki.read_names.clear()
+    folder.night()
+    assert folder.read == (1, 5)
+    assert set(wiki.read_names) == {"5.ipynb"}
+
+
+@pytest.mark.slow  # the document at fault is looked for in processes of its own
+def test_a_document_that_fails_a_stage_is_refused_night_by_night_and_tried_again_with_other_settings(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("doc-0003.md", f"# Fatal\n\nFenna Rook says {deadly.RAISE}.\n")
+    folder.write(
+        "rows.jsonl", json.dumps({"id": "doc-0003.md", "text": f"Esme Quill says {deadly.RAISE}, too."}) + "\n"
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(split, "STAGE", importlib.import_module("tests.flows.deadly.split").STAGE)
+        first = folder.night()
+        assert (first.documents, first.quarantined) == (11, 2)
+        folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
+        second = folder.night()
+        assert folder.read == (1, 12)
+        assert (second.documents, second.quarantined, second.manifest) == (11, 2, folder.fresh())
+    folder.chosen["split"] = {"tokens": 128}
+    third = folder.night()
+    assert folder.read[0] <= 2
+    assert (third.documents, third.quarantined, third.manifest) == (12, 1, folder.fresh())

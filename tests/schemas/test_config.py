@@ -96,6 +96,37 @@ def test_corpus_paths_start_at_the_file_or_at_home(folder: Path) -> None:
     assert one.paths == (f"{folder}/a.jsonl",)
 
 
+@pytest.mark.parametrize(
+    ("source", "setting", "meant"),
+    [
+        ({"kind": "git", "repository": "wiki"}, "repository", "{folder}/wiki"),
+        ({"kind": "git", "repository": "../wiki"}, "repository", "{folder}/../wiki"),
+        ({"kind": "git", "repository": "git@example.org:team/wiki.git"}, "repository", "git@example.org:team/wiki.git"),
+        ({"kind": "git", "repository": "forge:team/wiki"}, "repository", "forge:team/wiki"),
+        ({"kind": "git", "repository": "https://example.org/wiki"}, "repository", "https://example.org/wiki"),
+        ({"kind": "sql", "query": "SELECT 1", "url": "sqlite:///wiki.db"}, "url", "sqlite:///{folder}/wiki.db"),
+        ({"kind": "sql", "query": "SELECT 1", "url": "sqlite:///w.db?mode=ro"}, "url", "sqlite:///{folder}/w.db?mode=ro"),
+        ({"kind": "sql", "query": "SELECT 1", "url": "sqlite:////w.db"}, "url", "sqlite:////w.db"),
+        ({"kind": "sql", "query": "SELECT 1", "url": "duckdb:///:memory:"}, "url", "duckdb:///:memory:"),
+        ({"kind": "sql", "query": "SELECT 1", "url": "sqlite:///$WIKI"}, "url", "sqlite:///$WIKI"),
+        ({"kind": "table", "format": "delta", "url": "wiki"}, "url", "{folder}/wiki"),
+        ({"kind": "feed", "paths": ["events@home:1/*.jsonl"]}, "paths", ("{folder}/events@home:1/*.jsonl",)),
+        ({"kind": "web", "lists": ["urls.txt", "https://example.org/urls.txt"]}, "lists",
+         ("{folder}/urls.txt", "https://example.org/urls.txt")),
+    ],
+)  # fmt: skip
+def test_paths_of_sources_start_at_the_file(
+    folder: Path, source: dict[str, object], setting: str, meant: str | tuple[str, ...]
+) -> None:
+    corpus = load_configuration(written(folder, corpus={"sources": [source]})).corpus
+    assert corpus is not None
+    found = getattr(corpus.sources[0], setting)
+    if isinstance(meant, str):
+        assert found == meant.format(folder=folder)
+    else:
+        assert found == tuple(one.format(folder=folder) for one in meant)
+
+
 def test_the_question_file_of_the_gate_starts_at_the_file(folder: Path) -> None:
     read = load_configuration(written(folder, gates={"questions": "q.jsonl", "methods": "dense"})).gates
     assert (read.questions, read.methods) == (folder / "q.jsonl", ("dense",))

@@ -8,8 +8,8 @@ a function of the set alone, so that a night writes again only the buckets in wh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.errors import StoreError
+from indexmill.errors import CorruptBlob, StoreError
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
 from schemas.corpus import CorpusSettings
@@ -47,6 +47,7 @@ FILES = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("token", pa.string(), nullable=False),
+        pa.field("details", pa.string(), nullable=False),  # the digest of what is known of it besides its bytes
         pa.field("left_out", pa.bool_(), nullable=False),  # its front matter
     ]
 )
@@ -60,6 +61,7 @@ class KnownFile:
     name: str
     kind: str
     token: str
+    details: str
     left_out: bool
 
 
@@ -75,36 +77,46 @@ class Known:
     def files(self) -> dict[tuple[str, str], KnownFile]:
         """The files by source and path."""
         rows = tables_of(self.store, self.record.files, FILES).to_pylist()
-        return {
-            (row["source"], row["path"]): KnownFile(row["name"], row["kind"], row["token"], row["left_out"])
-            for row in rows
-        }
+        names = [field.name for field in fields(KnownFile)]
+        return {(row["source"], row["path"]): KnownFile(*(row[name] for name in names)) for row in rows}
 
-    @cached_property
-    def tokens(self) -> Mapping[str, Mapping[str, str]]:
-        """The tokens by source and path."""
+    def tokens(self, settings: CorpusSettings) -> Mapping[str, Mapping[str, str]]:
+        """The tokens by source and path, of files that need not be read again if they have not changed.
+
+        A place may fetch the others while it lists them: a page of the web that has not changed is not sent again.
+        """
+        alike = self.read_alike(settings)
         found: dict[str, dict[str, str]] = {}
         for (source, path), file in self.files.items():
-            found.setdefault(source, {})[path] = file.token
+            if file.kind in alike:
+                found.setdefault(source, {})[path] = file.token
         return found
 
     def cursors(self, settings: CorpusSettings) -> Mapping[str, Any]:
         """Where places of records ended, by their keys; none if records were read in another way then."""
-        return self.record.cursors if self.reads_alike(RECORDS, settings) else {}
+        return self.record.cursors if RECORDS in self.read_alike(settings) else {}
 
-    def holds(self, file: SourceFile, settings: CorpusSettings) -> bool:
-        """True if a file has not changed, and would be read today as it was then."""
+    def follows(self, file: SourceFile) -> bool:
+        """True if the rows of a place of records are known under the name that it has now."""
+        known = self.files.get((file.source, file.path))
+        return known is not None and known.name == file.name
+
+    def unchanged(self, files: Iterable[SourceFile], settings: CorpusSettings) -> frozenset[str]:
+        """The names of the files that have not changed, and would be read today as they were then."""
+        alike = self.read_alike(settings)
+        return frozenset(file.name for file in files if file.kind in alike and self._is_as_before(file))
+
+    def _is_as_before(self, file: SourceFile) -> bool:
         known = self.files.get((file.source, file.path))
         return (
             known is not None
             and bool(file.token)
-            and (known.token, known.name, known.kind) == (file.token, file.name, file.kind)
-            and self.reads_alike(file.kind, settings)
+            and known == KnownFile(file.name, file.kind, file.token, details_digest(file), known.left_out)
         )
 
-    def reads_alike(self, kind: str, settings: CorpusSettings) -> bool:
-        """True if files of a format are read today as they were then."""
-        return self.record.formats.get(kind) == format_digest(kind, settings)
+    def read_alike(self, settings: CorpusSettings) -> frozenset[str]:
+        """The formats whose files are read today as they were then."""
+        return frozenset(kind for kind, then in self.record.formats.items() if then == format_digest(kind, settings))
 
     def documents_near(self, label: str) -> tuple[str, ...]:
         """The tables that may hold documents of a shard of today: labels are paths in one trie."""
@@ -122,32 +134,55 @@ class Known:
 
 
 def known_of(store: Store, manifest: Manifest) -> Known | None:
-    """The reading of a version; None if there is none, or parts of it or of the version's documents are gone."""
+    """The reading of a version; None if there is none, or parts of it or of the version's documents are gone.
+
+    A damaged part of it is removed: the next reading writes it anew.
+    """
     documents = {one.name.rpartition("/")[2]: one.digest for one in manifest.under("documents")}
-    wanted = set(documents.values())
-    if len(store.blob_sizes(wanted)) < len(wanted):
-        return None
     try:
-        record = find_reading(store, manifest.corpus.fingerprint)
+        record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
         known = None if record is None else Known(store, record, documents)
-        if known is not None:
-            known.files  # noqa: B018 - raises
+        if record is None or known is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
+            return None
+        known.files  # noqa: B018 - raises
     except StoreError:
         return None
     return known
 
 
+def _is_whole(store: Store, digests: Iterable[str]) -> bool:
+    whole = True
+    for digest in digests:
+        try:
+            store.open_local(digest)
+        except CorruptBlob:
+            store.discard_blob(digest)
+            whole = False
+    return whole
+
+
+def details_digest(file: SourceFile) -> str:
+    """The digest of what becomes metadata of a file's document besides its bytes; empty for nothing."""
+    return digest_of(canonical_json(dict(file.details))) if file.details else ""
+
+
 def format_digest(kind: str, settings: CorpusSettings) -> str:
     """The digest of what, besides its bytes, shapes the rows of a file of a format."""
     known = format_of(kind)
+    libraries = _LIBRARIES.get(kind, ()) if known is None else known.libraries
     said: dict[str, Any] = {
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
         "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude"}),
         "version": _READERS_VERSION if known is None else known.version,
-        "libraries": library_versions(*(_LIBRARIES.get(kind, ()) if known is None else known.libraries)),
+        "libraries": library_versions(*libraries, *_libraries_for(settings)),
         "python": python_version(),
     }
     return digest_of(canonical_json(said))
+
+
+def _libraries_for(settings: CorpusSettings) -> tuple[str, ...]:
+    """The libraries that shape metadata, whatever the format."""
+    return ("py3langid",) if "language" in settings.file_metadata else ()
 
 
 def reading_record(
@@ -175,6 +210,7 @@ def reading_record(
                 "name": file.name,
                 "kind": file.kind,
                 "token": file.token,
+                "details": details_digest(file),
                 "left_out": file.name in without,
             }
             for file in files

@@ -6,6 +6,7 @@ must be asked to tell what changed (pages of the web) is read here.
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +89,8 @@ def list_corpus(
     refuse_same_id(files)
     names = Counter(file.name for file in files)
     files = [replace(f, name=f"{_named(f)}{f.path}") if names[f.name] > 1 and f.place else f for f in files]
+    names = Counter(file.name for file in files)  # two queries of a database, or two branches of a repository
+    files = [replace(f, name=f"{f.name} ({_short(f)})") if names[f.name] > 1 else f for f in files]
     files.sort(key=lambda file: (file.name, file.source, file.path))
     return SourceFiles(tuple(files), tuple(empty), tuple(warnings))
 
@@ -181,6 +184,11 @@ def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> Sour
 
 
 def _named(file: SourceFile) -> str:
-    """The place of a file, before its path."""
+    """The place of a file, before its path; of records, which are the whole of a place, nothing."""
     assert file.place is not None  # noqa: S101 - the caller has looked
-    return f"{name_of_place(file.place).rstrip('/')}/"
+    return "" if file.kind == RECORDS else f"{name_of_place(file.place).rstrip('/')}/"
+
+
+def _short(file: SourceFile) -> str:
+    """What tells a file from others with its name: of a place its key, as long as one of these; else of its path."""
+    return file.source if file.place else digest_of(os.fsencode(file.path))[:16]

@@ -34,7 +34,7 @@ from indexmill.store.folder import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
 from schemas.corpus import CorpusSettings
-from schemas.places import PlaceSettings
+from schemas.places import PlaceSettings, name_of_place
 from tasks.stages.ingest.formats.registry import FORMATS
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.opening import open_file_place
@@ -354,17 +354,23 @@ def _is_store(folder: Path) -> bool:
 
 def refuse_same_id(files: Iterable[SourceFile]) -> None:
     """Raise BadInput where two text files have one path below their corpus folders, which is the document's id."""
-    known: dict[str, str] = {}
-    for file in sorted(files, key=lambda file: file.path):
+    known: dict[str, SourceFile] = {}
+    for file in sorted(files, key=lambda file: (file.path, file.source)):
         if file.kind not in TEXT_KINDS:
             continue
-        other = known.setdefault(file.document_name, file.path)
-        if other != file.path:
+        other = known.setdefault(file.document_name, file)
+        if (other.path, other.source) != (file.path, file.source):
             raise BadInput(
-                f"{_printable(other)} and {_printable(file.path)} would both be the document "
+                f"{_in_full(other)} and {_in_full(file)} would both be the document "
                 f"{_printable(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
                 "folder that holds both (and choose below it with include), or rename one of them"
             )
+
+
+def _in_full(file: SourceFile) -> str:
+    """The path of a file, with its place."""
+    place = f" of {name_of_place(file.place)}" if file.place else ""
+    return f"{_printable(file.path)}{place}"
 
 
 def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collection[str] = ()) -> SourceFile | None:
@@ -372,22 +378,28 @@ def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collecti
     if known is None:
         return None
     try:
-        status = Path(path).stat()
+        status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
+        link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
     except OSError:  # a broken link or a folder without permission: the reader reports it
         status = None
     below = _below(path, root)
     name = unicodedata.normalize("NFC", below)
-    size, token = (0, "") if status is None else (status.st_size, _token(status))
+    size, token = (0, "") if status is None else (status.st_size, _token(status, link))
     details = {} if status is None or known[0] not in TEXT_KINDS else _details(name, status, wanted)
     return SourceFile(path, _printable(below), name, known[0], known[1], size, within, token, details=details)
 
 
-def _token(status: os.stat_result) -> str:
+def _leads_to(path: str, within: tuple[str, ...]) -> str:
+    """What a link adds to the token of its file: it is read, or refused, by where it leads."""
+    return "-" + hashlib.sha256(b"\0".join(map(os.fsencode, (os.path.realpath(path), *within)))).hexdigest()[:16]
+
+
+def _token(status: os.stat_result, link: str = "") -> str:
     """Changes whenever the file does; empty for a file so young that another change might not show in its times."""
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     if time.time_ns() - changed < _SETTLED * 1e9:
         return ""
-    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}{link}"
 
 
 def _details(name: str, status: os.stat_result, wanted: Collection[str]) -> dict[str, Any]:
@@ -426,7 +438,8 @@ def _group(number: int) -> str:
 
 
 def _below(path: str, root: str) -> str:
-    return Path(path).relative_to(root).as_posix()
+    start = root.rstrip(os.sep) + os.sep
+    return path[len(start) :] if path.startswith(start) else Path(path).relative_to(root).as_posix()
 
 
 def _chosen(name: str, settings: CorpusSettings) -> bool:

@@ -92,8 +92,8 @@ KNOWN = pa.schema([one for one in _INDEX_FIELDS if one.name not in ("id_hash", "
 _NOTHING = "0" * 64
 """The content hash of a row that takes earlier ones back."""
 
-_PASSING = frozenset({"unreadable-file"})
-"""Reasons that may have been a matter of the moment: permissions, a network."""
+_PASSING = frozenset({"reader-failed", "unreadable-file"})
+"""Reasons that may have been a matter of the moment: permissions, a network, memory that others took."""
 
 _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("document_id", pa.string(), nullable=False),
@@ -270,6 +270,7 @@ def carry(
     version: `documents_of` takes them from there.
     """
     folder = Path(spill_folder)
+    rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: one with a text
     hashes = id_hashes(rows.column("document_id").to_pylist())
     order = hash_order(hashes)
     whole = pa.table(
@@ -295,7 +296,15 @@ def carry(
 def respill(
     files: Sequence[SourceFile], read: pa.Table, refusals: pa.Table, spill_folder: str | os.PathLike[str]
 ) -> ScanResult:
-    """Spill rows that a scan of some files found before: see `spilled_rows`."""
+    """Spill rows that a scan of some files found before: see `spilled_rows`.
+
+    Files that may be found otherwise now are left out, and not among those of the result.
+    """
+    unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING}
+    files = [file for file in files if file.name not in unsure]
+    names = tuple(file.name for file in files)
+    sure = pa.array(names, pa.string())
+    read, refusals = (table.filter(pc.is_in(table.column("file"), sure)) for table in (read, refusals))
     name, folder = _name_of(files), Path(spill_folder)
     with (
         _spilled(folder / f"{name}.index.arrow", INDEX) as index,
@@ -320,9 +329,7 @@ def respill(
         for batch in refusals.to_batches():
             quarantine.write_batch(batch)
     refused = Counter(refusals.column("reason").to_pylist())
-    unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING}
-    names = tuple(file.name for file in files)
-    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), (), (), tuple(sorted(unsure)))
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), ())
 
 
 def _box(held: Sequence[float] | None) -> tuple[float, float, float, float] | None:
@@ -375,8 +382,7 @@ def plan(
     scanned = _ScannedRows([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
     hashes, tokens = scanned.hashes_and_tokens()
     order = hash_order(hashes)
-    if any(result.ordered for result in scans):
-        order = order[scanned.live(order, hashes, [result.ordered for result in scans])]
+    order = order[scanned.live(order, hashes, [result.ordered for result in scans])]
     gone = 0
     if forgotten:
         out = _numbers_of(forgotten, hashes)
@@ -501,7 +507,7 @@ def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[st
 
 
 def _name_of(files: Sequence[SourceFile]) -> str:
-    paths = "\n".join(file.path for file in files)
+    paths = "\n".join(f"{file.source}\n{file.path}" for file in files)
     return "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
 
 
@@ -627,21 +633,21 @@ class _ScannedRows:
         return hashes, tokens
 
     def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8], ordered: list[bool]) -> NDArray[np.bool_]:
-        """Which rows, in the order of their hashes, no later row of their scan replaces or takes back.
+        """Which rows, in the order of their hashes, are documents, and no later row of their scan replaces them.
 
-        ordered: by scan, True if later rows of an id replace earlier ones.
+        ordered: by scan, True if later rows of an id replace earlier ones, and take them back where they are gone.
         """
-        scans = np.repeat([scan for scan, _ in self._batches], np.diff(self._starts)).astype(np.int64)
-        by_scan = order[np.lexsort((np.arange(len(order)), scans[order]))]
-        follows = np.zeros(len(order), dtype=bool)  # the next row is of the same scan and id
-        if len(order) > 1:
-            same = (hashes[by_scan[1:]] == hashes[by_scan[:-1]]).all(axis=1)
-            follows[:-1] = same & (scans[by_scan[1:]] == scans[by_scan[:-1]])
         gone = np.concatenate([np.empty(0, dtype=bool), *(self._column(batch, "gone") for batch in self._batches)])
-        replaced = np.zeros(len(scans), dtype=bool)
-        replaced[by_scan] = follows | gone[by_scan]
-        live: NDArray[np.bool_] = ~(replaced & np.array(ordered, dtype=bool)[scans])[order]
-        return live
+        lives: NDArray[np.bool_] = ~gone
+        if any(ordered):
+            scans = np.repeat([scan for scan, _ in self._batches], np.diff(self._starts)).astype(np.int64)
+            by_scan = order[np.lexsort((np.arange(len(order)), scans[order]))]
+            follows = np.zeros(len(order), dtype=bool)  # the next row is of the same scan and id
+            if len(order) > 1:
+                same = (hashes[by_scan[1:]] == hashes[by_scan[:-1]]).all(axis=1)
+                follows[:-1] = same & (scans[by_scan[1:]] == scans[by_scan[:-1]])
+            lives[by_scan] &= ~(follows & np.array(ordered, dtype=bool)[scans[by_scan]])
+        return lives[order]
 
     def write_known(
         self,

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from schemas.config import LlmSettings
+from schemas.places import SqlSettings, TableSettings
 from schemas.tables import DOCUMENTS
 from storage.folder import FolderStore
 from storage.tables import put_table
 from tasks.core.isolate import Failing
-from tasks.core.process_environment import reader_environment
+from tasks.core.process_environment import place_environment, reader_environment
 from tasks.stages.ingest.scan_process import ScanProcess
 from tests.tasks.making import failing
 from tests.tasks.telling import NAMES
@@ -35,6 +36,22 @@ def test_a_process_that_reads_is_given_no_variable_but_those_it_needs(monkeypatc
     assert "canary" not in " ".join(started)
     assert set(started) >= {f"{name}={value}" for name, value in NEEDED.items()}
     assert NEEDED.items() <= reader_environment().items()
+
+
+def test_a_process_that_reads_records_is_also_given_what_reaches_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_all = {"https_proxy": "http://proxy:1", "SSL_CERT_FILE": "/ca.pem"}
+    of_postgres = {"PGPASSWORD": "canary", "WIKI_WORD": "canary"}
+    of_s3, of_azure = {"AWS_SECRET_ACCESS_KEY": "canary"}, {"AZURE_STORAGE_KEY": "canary"}
+    others = {"OPENAI_API_KEY": "canary", "PREFECT_API_AUTH_STRING": "canary"}
+    for name, value in {**of_all, **of_postgres, **of_s3, **of_azure, **others}.items():
+        monkeypatch.setenv(name, value)
+    sql = SqlSettings(url="postgresql://wiki:$WIKI_WORD@host/wiki", query="SELECT 1")
+    tables = (TableSettings(format="delta", url=url) for url in ("s3a://bucket/wiki", "abfss://container@host/wiki"))
+    for place, mine in zip((sql, *tables), (of_postgres, of_s3, of_azure), strict=True):
+        given = place_environment(place).items()
+        assert given >= {**of_all, **mine}.items()
+        assert {name for name, value in given if value == "canary"} == set(mine)
+    assert not reader_environment().keys() & of_all.keys()
 
 
 def _environment_of(pid: int) -> list[str]:

@@ -39,7 +39,7 @@ def _names(*paths: Path | str, **settings: tuple[str, ...]) -> list[str]:
         ("a.htm", ("html", None)),
         ("a.txt.gz", None),
         ("a.parquet.gz", None),
-        ("a.pdf", None),
+        ("a.pdf", ("pdf", None)),
         ("gz", None),
     ],
 )
@@ -123,10 +123,10 @@ def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("missing.jsonl", "does not exist"), ("a.pdf", "no known format"), ("", "1 other files"), ("*.md", "no corpus")],
+    [("missing.jsonl", "does not exist"), ("a.doc", "no known format"), ("", "1 other files"), ("*.md", "no corpus")],
 )
 def test_a_corpus_without_files_is_bad_input(tmp_path: Path, path: str, said: str) -> None:
-    _make(tmp_path, "a.pdf")
+    _make(tmp_path, "a.doc")
     with pytest.raises(BadInput, match=said):
         _names(tmp_path / path)
 
@@ -158,7 +158,7 @@ def test_settings_say_what_contradicts_itself() -> None:
 
 
 def test_paths_without_a_file_are_named(tmp_path: Path) -> None:
-    _make(tmp_path, "full/a.txt", "others/b.pdf")
+    _make(tmp_path, "full/a.txt", "others/b.doc")
     (tmp_path / "empty").mkdir()
     paths = [str(tmp_path / name) for name in ("full", "empty", "others", "*.csv", "full/a.txt")]
     found = find(CorpusSettings(paths=tuple(paths)))

@@ -1,0 +1,125 @@
+"""The files of several places have names and ids of their own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indexmill.errors import BadInput
+from schemas.corpus import CorpusSettings
+from schemas.places import FeedSettings, GitSettings, PluginSettings, SqlSettings
+from tasks.stages.ingest import sources, spill
+from tasks.stages.ingest.listing import list_corpus
+from tasks.stages.ingest.places.place import Entry
+
+
+class Wiki:
+    """A place of the given names."""
+
+    def __init__(self, *, names: list[str], text: str) -> None:
+        self._names, self._text = names, text
+
+    def list(self) -> Iterator[Entry]:
+        yield from (Entry(name, None, "1") for name in self._names)
+
+    def read(self, name: str) -> bytes:
+        return self._text.encode()
+
+
+def wiki(text: str, *names: str) -> PluginSettings:
+    return PluginSettings.model_validate(
+        {"kind": "plugin", "class": f"{__name__}:Wiki", "options": {"names": list(names), "text": text}}
+    )
+
+
+def test_two_queries_of_a_database_have_names_and_spilled_rows_of_their_own(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "wiki.db")
+    for table in ("pages", "notes"):
+        connection.execute(f"CREATE TABLE {table} (id TEXT, text TEXT)")
+        connection.execute(f"INSERT INTO {table} VALUES ('{table}-1', 'Fenna Rook left Vell.')")  # noqa: S608
+    connection.commit()
+    places = tuple(
+        SqlSettings(url=f"sqlite:///{tmp_path}/wiki.db", query=f"SELECT * FROM {table}")  # noqa: S608
+        for table in ("pages", "notes")
+    )
+    settings = CorpusSettings(sources=places)
+    files = list_corpus(settings, tmp_path / "places").files
+    assert len({file.name for file in files}) == 2
+    results = [spill.scan([file], settings, tmp_path) for file in files]
+    assert len({result.name for result in results}) == 2
+    assert spill.plan(results, tmp_path).documents == 2
+    alone = list_corpus(CorpusSettings(sources=places[:1]), tmp_path / "places").files
+    assert alone[0].name == f"sqlite:///{tmp_path}/wiki.db"
+
+
+def test_two_branches_of_a_repository_have_names_of_their_own(tmp_path: Path) -> None:
+    who = {f"GIT_{role}_{what}": "tester" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    (tmp_path / "repository").mkdir()
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", tmp_path / "repository", *words], env={**os.environ, **who}, check=True)  # noqa: S607
+
+    git("init", "-q", "-b", "main")
+    for branch in ("main", "next"):
+        git("checkout", "-q", "-B", branch)
+        (tmp_path / "repository/rows.jsonl").write_text(f'{{"id": "{branch}", "text": "Vell."}}\n', encoding="utf-8")
+        git("add", "-A")
+        git("commit", "-q", "-m", branch)
+    places = tuple(GitSettings(repository=str(tmp_path / "repository"), ref=ref) for ref in ("main", "next"))
+    files = list_corpus(CorpusSettings(sources=places), tmp_path / "places").files
+    assert len(files) == len({file.name for file in files}) == 2
+
+
+def test_files_of_two_places_with_one_id_are_refused_as_those_of_two_folders_are(tmp_path: Path) -> None:
+    both = CorpusSettings(sources=(wiki("one", "a.md", "index.md"), wiki("other", "index.md")))
+    with pytest.raises(BadInput, match=r"index\.md of .*:Wiki and index\.md of .*:Wiki would both be the document"):
+        list_corpus(both, tmp_path)
+
+
+def test_files_of_this_machine_whose_names_are_shown_alike_are_told_apart(tmp_path: Path) -> None:
+    for name in (b"a\xff.jsonl", rb"a\xff.jsonl"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("{}\n", encoding="utf-8")
+    files = list_corpus(CorpusSettings(paths=(str(tmp_path),)), tmp_path / "places").files
+    assert len({file.name for file in files}) == 2
+
+
+def test_a_feed_that_shares_its_name_with_another_keeps_its_own_rows(tmp_path: Path) -> None:
+    (tmp_path / "feed.jsonl").write_text('{"op": "upsert", "id": "a", "text": "Vell."}\n', encoding="utf-8")
+    first = FeedSettings(paths=(str(tmp_path / "feed.jsonl"),))
+    files = list_corpus(CorpusSettings(sources=(first, first.model_copy(update={"id": "key"}))), tmp_path).files
+    assert len({file.name for file in files}) == 2
+
+
+def test_a_link_is_another_file_once_it_may_not_lead_where_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_SETTLED", -1e6)
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "there/b.md").write_text("Vell", encoding="utf-8")
+    (tmp_path / "here/a.md").symlink_to(tmp_path / "there/b.md")
+    (tmp_path / "here/c.md").write_text("Vell", encoding="utf-8")
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    both, alone = ({file.path: file.token for file in sources.find(CorpusSettings(paths=paths)).files}
+                   for paths in ((here, there), (here,)))  # fmt: skip
+    assert both[f"{here}/a.md"] != alone[f"{here}/a.md"]
+    assert both[f"{here}/c.md"] == alone[f"{here}/c.md"]
+
+
+def test_a_refused_row_of_a_query_is_no_document(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "wiki.db")
+    connection.execute("CREATE TABLE pages (id TEXT, text TEXT, gone INTEGER)")
+    rows = [("a", "Fenna Rook left Vell.", 0), ("b", "   ", 0), ("c", "Goran Stave came.", 1)]
+    connection.executemany("INSERT INTO pages VALUES (?, ?, ?)", rows)
+    connection.commit()
+    place = SqlSettings(url=f"sqlite:///{tmp_path}/wiki.db", query="SELECT * FROM pages", deleted="gone")
+    settings = CorpusSettings(sources=(place,))
+    (file,) = list_corpus(settings, tmp_path / "places").files
+    found = spill.plan([spill.scan([file], settings, tmp_path)], tmp_path)
+    assert (found.documents, found.refused) == (1, {"no-text": 1})
+    assert spill.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
