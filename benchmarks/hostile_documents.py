@@ -50,7 +50,7 @@ class Attack:
 
     what: for people. make: its bytes; for a link its target. expected: `document`, or a reason for refusal; more than
     one where it depends on the version of a library. says: what the document has to say. seconds: the limit of
-    processor time, where it is meant to be reached.
+    processor time, where it is meant to be reached. ocr: the setting, for which tesseract has to be installed.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Attack:
     expected: tuple[str, ...]
     says: str = WORDS
     seconds: float | None = None
+    ocr: str = ""
     written_as: Literal["file", "link", "pipe"] = "file"
 
 
@@ -157,13 +158,19 @@ _PICTURE = stream(
     b"/Type /XObject /Subtype /Image /Width 200000 /Height 200000 /ColorSpace /DeviceGray /BitsPerComponent 8 "
     b"/Filter /FlateDecode",
 )
-_GIANT_PICTURE = objects(
-    CATALOG,
-    b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-    b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /XObject << /I 5 0 R >> >> >>",
-    stream(b"q 612 0 0 792 0 0 cm /I Do Q"),
-    _PICTURE,
-)
+
+
+def _giant_picture(side: int) -> bytes:
+    """A picture alone on a page that is so many points wide and high."""
+    return objects(
+        CATALOG,
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 %d %d] /Contents 4 0 R "
+        b"/Resources << /XObject << /I 5 0 R >> >> >>" % (side, side),
+        stream(b"q %d 0 0 %d 0 0 cm /I Do Q" % (side, side)),
+        _PICTURE,
+    )
+
 
 _DIES = ("reader-failed", "too-slow")
 """PDFium draws a form as often as the page asks for; that cannot be foreseen, and the limits hold."""
@@ -193,7 +200,14 @@ _PDFS = (
     ),
     _pdf("count", "a number of pages that is a lie", one_page(stream(SHOW)).replace(b"/Count 1", b"/Count 2000000000")),
     _pdf("giant", "a page of 1e30 points", one_page(stream(SHOW), box=b"[-1e30 -1e30 1e30 1e30]")),
-    _pdf("picture", "a picture of 200,000 by 200,000 pixels", _GIANT_PICTURE, "no-text-layer"),
+    _pdf("picture", "a picture of 200,000 by 200,000 pixels", _giant_picture(800), "no-text-layer"),
+    Attack(
+        "picture-ocr.pdf",
+        "the same on a page of 1e9 points, with tesseract",
+        lambda _: _giant_picture(1_000_000_000),
+        ("no-text-layer", "unreadable-file"),
+        ocr="eng",
+    ),
     _pdf("arrays", "a million arrays in arrays", lambda: one_page(stream(SHOW + b"[" * 1_000_000))),
     _pdf(
         "objects",
@@ -484,7 +498,10 @@ _SHEETS = (
         "macros.xlsm",
         "a macro, and a formula that starts a program",
         lambda: xlsx(
-            {"One": _inline("A1", WORDS) + '<row r="2"><c r="A2"><f>cmd|"/c touch ran"!A0</f><v>1</v></c></row>'},
+            {
+                "One": _inline("A1", WORDS)
+                + '<row r="2"><c r="A2"><f>CALL("Shell32","ShellExecuteA",0,"open","ran")</f><v>1</v></c></row>'
+            },
             more={"xl/vbaProject.bin": _COMPOUND + _MACRO.encode()},
         ),
     ),
@@ -710,14 +727,16 @@ _PROSE = (
         "substitutions.rst", "substitutions that stand for 10 others each", lambda: _chain(12).encode(), "hostile-file"
     ),
     _file(
-        "quotes.rst", "2,000 quotes in quotes", lambda: _lines(" " * n + "a\n" for n in range(2_000)), "hostile-file"
+        "quotes.rst", "1,500 quotes in quotes", lambda: _lines(" " * n + "a\n" for n in range(1_500)), "hostile-file"
     ),
     _file(
         "stars.rst",
         "200,000 stars that do not end",
         lambda: (f"{WORDS}\n\n" + ("*a **b `c |d " * 100 + "\n") * 500).encode(),
+        "document",
+        "too-slow",
     ),
-    _file("grid.rst", "a table of 40 by 2,000 cells", lambda: _grid(2_000).encode()),
+    _file("grid.rst", "a table of 40 by 2,000 cells", lambda: _grid(2_000).encode(), "document", "too-slow"),
     _file(
         "roles.rst",
         "roles that run code",

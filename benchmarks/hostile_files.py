@@ -16,6 +16,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -31,7 +32,7 @@ import psutil
 from benchmarks.hostile_documents import ATTACKS, HONEST, WORDS, Attack, Outside
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.text.printable import one_line
-from schemas.corpus import CorpusSettings
+from schemas.corpus import CorpusSettings, ExtractSettings
 from tasks.stages.ingest import scan_process, spill, supervisor
 from tasks.stages.ingest.formats.registry import FORMATS
 from tasks.stages.ingest.sources import find
@@ -70,6 +71,8 @@ def measure(attacks: Iterable[Attack], *, seconds: float = 10.0, mebibytes: int 
         secret.write_text(_OUTSIDE, encoding="utf-8")
         outside = Outside(secret, _USERS, f"http://127.0.0.1:{listening.getsockname()[1]}/x")
         for number, attack in enumerate(attacks):
+            if attack.ocr and shutil.which("tesseract") is None:
+                continue
             folder = Path(temporary) / f"{number}"
             corpus, work = folder / "corpus", folder / "work"
             corpus.mkdir(parents=True)
@@ -80,6 +83,7 @@ def measure(attacks: Iterable[Attack], *, seconds: float = 10.0, mebibytes: int 
             settings = CorpusSettings(
                 paths=(str(corpus),),
                 include=patterns,
+                extract=ExtractSettings(ocr=attack.ocr),
                 max_document_seconds=attack.seconds or seconds,
                 max_reading_memory_bytes=mebibytes << 20,
             )
@@ -163,6 +167,7 @@ class _Watch:
     def __init__(self) -> None:
         self.mebibytes = 0.0
         self._seconds: dict[int, float] = {}
+        self._mine = psutil.Process().cmdline()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -186,6 +191,8 @@ class _Watch:
     def _look(self, me: psutil.Process) -> None:
         for process in me.children(recursive=True):
             try:
+                if process.cmdline() == self._mine:
+                    continue  # forked, and not yet the program that it will be
                 times = process.cpu_times()
                 self._seconds[process.pid] = times.user + times.system
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
