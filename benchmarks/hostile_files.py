@@ -13,6 +13,7 @@ read the folder; memory is the most that one of them had.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -44,6 +45,8 @@ _TICK = 0.02
 """Seconds between two looks at the memory of the processes that read."""
 _OVER = 0.25
 """GiB that a process may have besides its data, such as code and mapped files, which the limit does not count."""
+_FRESH = 200.0
+"""MiB that a process takes which has read nothing large."""
 _OUTSIDE = "the secret of the file outside"
 
 
@@ -103,18 +106,22 @@ def _write(path: Path, attack: Attack, outside: Outside) -> None:
 def _outcome(
     attack: Attack, settings: CorpusSettings, folder: Path, seconds: float, mebibytes: int, listening: socket.socket
 ) -> Outcome:
-    scan_process.close()
     before = sorted((folder / "corpus").iterdir())
     wrong: list[str] = []
     said: dict[str, str] = {}
     refused: list[dict[str, str]] = []
+    process = scan_process.take()
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+    scan_process.give_back(process)
     with _Watch() as watch:
         try:
             result = supervisor.scan(find(settings).files, settings, folder / "work")
         except Exception as error:
             wrong.append(f"the scan ended: {type(error).__name__}: {one_line(str(error))[:300]}")
             result = None
-    scan_process.close()
+    if watch.mebibytes > _FRESH:
+        scan_process.close()  # or what it keeps would count as the next file's
     if result is not None:
         planned = spill.plan([result], folder / "work")
         for shard in planned.shards:
@@ -167,14 +174,15 @@ class _Watch:
     def __init__(self) -> None:
         self.mebibytes = 0.0
         self._seconds: dict[int, float] = {}
+        self._before: dict[int, float] = {}
         self._mine = psutil.Process().cmdline()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def seconds(self) -> float:
-        """Of the processor, of all processes, without starting them."""
-        return sum(self._seconds.values())
+        """Of the processor, of all processes."""
+        return sum(self._seconds.values()) - sum(self._before.values())
 
     @property
     def processes(self) -> int:
@@ -203,6 +211,8 @@ class _Watch:
                     self.mebibytes = max(self.mebibytes, int(line.split()[1]) / 1024)
 
     def __enter__(self) -> _Watch:
+        self._look(psutil.Process())
+        self._before, self.mebibytes = dict(self._seconds), 0.0
         self._thread.start()
         return self
 
