@@ -1,6 +1,6 @@
 """What it costs to read documents of each format, and what becomes of them: a table by format.
 
-    python -m benchmarks.formats FOLDER... [--quick N] [--ocr LANGUAGES] [--json]
+    python -m benchmarks.formats FOLDER... [--include GLOB...] [--quick N] [--ocr LANGUAGES] [--json]
 
 Every file of a known format below the folders is read as a build reads it: in the process that reads a corpus, one file
 after the other, within the limits of the settings. --quick takes at most N files of a format, evenly from its list:
@@ -166,11 +166,14 @@ def main() -> None:
     """Print the table, or the numbers as JSON."""
     parser = argument_parser(__doc__)
     parser.add_argument("folders", nargs="+")
+    parser.add_argument("--include", nargs="+", default=[], metavar="GLOB", help="as corpus.include; code needs it")
     parser.add_argument("--quick", type=int, default=0, metavar="N", help="read at most N files of a format")
     parser.add_argument("--ocr", default="", help="languages for pages that are pictures, such as eng+deu")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     arguments = parser.parse_args()
-    settings = CorpusSettings(paths=tuple(arguments.folders), extract=ExtractSettings(ocr=arguments.ocr))
+    settings = CorpusSettings(
+        paths=tuple(arguments.folders), include=tuple(arguments.include), extract=ExtractSettings(ocr=arguments.ocr)
+    )
     files = chosen(files_below(arguments.folders, settings), arguments.quick)
     found = measure(files, settings)
     scan_process.close()

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,9 @@ _BLOCKED = 20
 
 _END = 10.0
 """Seconds to wait for a killed process to end; a process stuck in the kernel ends later."""
+
+_ABORTS = (-signal.SIGABRT, -signal.SIGILL, -signal.SIGTRAP)
+_ABORTED = ", as libraries do where a file is broken, or needs more memory than max_reading_memory_bytes"
 
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # no matrix is multiplied, and threads take time to start
 
@@ -124,7 +128,7 @@ class ScanProcess:
         except subprocess.TimeoutExpired:
             how = "its process does not answer"
         if at_row:
-            return how
+            return f"{how}{_ABORTED}" if self._process.returncode in _ABORTS else how
         self._errors.seek(0)
         words = self._errors.read().decode(errors="replace").strip()[-1500:]
         return f"{how}: {words}" if words else how

@@ -95,7 +95,9 @@ def open_archive(file: BinaryIO, limits: Limits, kind: str) -> Iterator[Archive]
     except RecursionError as error:
         raise UnreadableError("hostile-file", "it is nested too deep") from error
     except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError) as error:
-        raise UnreadableError("unreadable-file", f"a damaged archive: {type(error).__name__}") from error
+        raise UnreadableError(
+            "unreadable-file", f"the archive is damaged or cut short: {type(error).__name__}"
+        ) from error
     except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
         raise UnreadableError("unreadable-file", f"not {kind} as expected: {type(error).__name__}") from error
 

@@ -7,6 +7,7 @@ outputs. Pictures, HTML, widgets and tracebacks are left out; of what a cell pri
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,9 +89,11 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 def _loaded(file: BinaryIO, limits: Limits) -> Mapping[str, Any]:
     most = limits.text_bytes * _TIMES
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes")
+    size = file.seek(0, io.SEEK_END)
+    if size > most:
+        raise UnreadableError("too-large", f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
+    file.seek(0)
+    data = file.read(size)  # not `most`: the memory for that would be taken at once
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

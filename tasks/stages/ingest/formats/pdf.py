@@ -86,7 +86,8 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
     count = len(document)
     if count > limits.pages:
-        raise UnreadableError("too-large", f"it has {count:,} pages; at most {limits.pages:,} are read")
+        found = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
+        raise UnreadableError("too-large", found)
     pages, unreadable = _pages(document, limits)
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")

@@ -148,10 +148,14 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
         return pdfium.PdfDocument(file.read() if size <= _IN_MEMORY else file)
     except pdfium.PdfiumError as error:
         if error.err_code == raw.FPDF_ERR_PASSWORD:
-            raise UnreadableError("encrypted", "the PDF is locked with a password") from error
+            raise UnreadableError("encrypted", "the PDF is locked with a password; save it without one") from error
         if error.err_code == raw.FPDF_ERR_SECURITY:
             raise UnreadableError("encrypted", "the PDF is encrypted in a way that PDFium does not know") from error
-        why = "its form is damaged" if error.err_code == raw.FPDF_ERR_FORMAT else "it has no page that can be found"
+        why = (
+            "it is damaged or cut short"
+            if error.err_code == raw.FPDF_ERR_FORMAT
+            else "it has no page that can be found"
+        )
         raise UnreadableError("unreadable-file", f"PDFium cannot open it: {why}") from error
 
 

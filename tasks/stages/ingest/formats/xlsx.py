@@ -61,6 +61,10 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
         return Extracted(text, title, metadata, locations)
 
 
+_EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
+_EMPTY_ROWS = re.compile(rb"(?:%b){1,1000}(?=%b)" % (_EMPTY_ROW, _EMPTY_ROW))
+"""Rows of cells without a value, before another one: programs write a million of them for the style of a column."""
+
 Cells = dict[int, str]
 """The filled cells of a row: column, from 0 -> Markdown."""
 
@@ -142,7 +146,7 @@ class _Workbook:
 
     def _read_sheet(self, part: str) -> _Sheet:
         sheet = _Sheet()
-        data = self._package.read(part)
+        data = _without_empty_rows(self._package.read(part))
         links = self._links(data, part)
         last = 0
         for one in blocks(data, part, "s:worksheet", 3, _UNREAD):
@@ -307,3 +311,8 @@ def _unescaped(text: str) -> str:
         return "\n" if code in (10, 13) else chr(code) if code >= 0x20 and not 0xD800 <= code <= 0xDFFF else ""
 
     return _ESCAPED.sub(character, text) if "_x" in text else text
+
+
+def _without_empty_rows(sheet: bytes) -> bytes:
+    """The XML of a sheet without its empty rows, except the last of each run: rows after it may count from there."""
+    return sheet if b"<![CDATA[" in sheet else _EMPTY_ROWS.sub(b"", sheet)

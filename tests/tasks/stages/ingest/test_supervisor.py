@@ -84,6 +84,14 @@ def test_a_file_that_crashes_its_reader_is_refused_and_the_others_are_read(tmp_p
     )
 
 
+def test_a_library_that_gives_up_may_have_lacked_memory_and_the_detail_says_so(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it aborts", "b.md": "one"})
+    documents, ((file, _, _, reason, detail),) = scanned(tmp_path, chosen)
+    assert (documents, file, reason) == ({"b.md"}, "a.md", "reader-failed")
+    assert detail.startswith("its process was ended by SIGABRT, ")
+    assert "max_reading_memory_bytes" in detail
+
+
 def test_of_a_file_of_records_the_rows_before_the_one_that_crashes_are_kept(tmp_path: Path, struck: None) -> None:
     rows = ["one", "", "two", "it crashes", "three"]
     chosen = corpus_of(tmp_path, {"a.jsonl": rows, "b.jsonl": ["four", "five"]})

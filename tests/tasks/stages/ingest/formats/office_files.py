@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -17,8 +18,10 @@ __all__ = [
     "archive",
     "core",
     "docx",
+    "entry",
     "epub",
     "extracted",
+    "of_entries",
     "paragraph",
     "pptx",
     "refused",
@@ -55,6 +58,25 @@ def archive(entries: Mapping[str, str | bytes], compression: int = zipfile.ZIP_D
         for name, data in entries.items():
             made.writestr(zipfile.ZipInfo(name), data, compression)
     return held.getvalue()
+
+
+def entry(name: bytes, data: bytes, offset: int, *, flags: int = 0, mode: int = 0) -> tuple[bytes, bytes]:
+    """The bytes of a stored entry, and its line in the directory."""
+    sizes = struct.pack("<III", zipfile.crc32(data), len(data), len(data))
+    local = b"PK\x03\x04" + struct.pack("<HHHHH", 20, flags, 0, 0, 33) + sizes + struct.pack("<HH", len(name), 0)
+    line = b"PK\x01\x02" + struct.pack("<HHHHHH", 0x0314, 20, flags, 0, 0, 33) + sizes
+    line += struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, mode << 16, offset) + name
+    return local + name + data, line
+
+
+def of_entries(*entries: tuple[bytes, bytes, int, int], at: int | None = None) -> bytes:
+    """An archive of entries of any names; at: where all of them are said to begin."""
+    body, lines = b"", b""
+    for name, data, flags, mode in entries:
+        local, line = entry(name, data, len(body) if at is None else at, flags=flags, mode=mode)
+        body, lines = body + local, lines + line
+    count = len(entries)
+    return body + lines + b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, count, count, len(lines), len(body), 0)
 
 
 def relationships(links: Mapping[str, tuple[str, str]], external: Sequence[str] = ()) -> str:

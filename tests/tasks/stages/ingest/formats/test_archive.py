@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tasks.stages.ingest.formats import archive as tested
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
-from tests.tasks.stages.ingest.formats.office_files import archive
+from tests.tasks.stages.ingest.formats.office_files import archive, entry, of_entries
 
 
 def _refused(data: bytes, limits: Limits | None = None, *, read: str = "a") -> UnreadableError:
@@ -27,25 +27,6 @@ def _refused(data: bytes, limits: Limits | None = None, *, read: str = "a") -> U
     ):
         opened.read(read)
     return caught.value
-
-
-def _entry(name: bytes, data: bytes, offset: int, *, flags: int = 0, mode: int = 0) -> tuple[bytes, bytes]:
-    """The bytes of a stored entry, and its line in the directory."""
-    sizes = struct.pack("<III", zipfile.crc32(data), len(data), len(data))
-    local = b"PK\x03\x04" + struct.pack("<HHHHH", 20, flags, 0, 0, 33) + sizes + struct.pack("<HH", len(name), 0)
-    line = b"PK\x01\x02" + struct.pack("<HHHHHH", 0x0314, 20, flags, 0, 0, 33) + sizes
-    line += struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, mode << 16, offset) + name
-    return local + name + data, line
-
-
-def _made(*entries: tuple[bytes, bytes, int, int], at: int | None = None) -> bytes:
-    """An archive of entries of any names; at: where all of them are said to begin."""
-    body, lines = b"", b""
-    for name, data, flags, mode in entries:
-        local, line = _entry(name, data, len(body) if at is None else at, flags=flags, mode=mode)
-        body, lines = body + local, lines + line
-    count = len(entries)
-    return body + lines + b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, count, count, len(lines), len(body), 0)
 
 
 def test_entries_are_found_by_name_and_without_case_where_none_has_it() -> None:
@@ -60,28 +41,28 @@ def test_entries_are_found_by_name_and_without_case_where_none_has_it() -> None:
 
 @pytest.mark.parametrize("name", [b"/etc/passwd", b"../a", b"a/../../b", b"C:\\a", b"..\\a"])
 def test_an_entry_that_leads_outside_is_hostile(name: bytes) -> None:
-    assert _refused(_made((name, b"x", 0, 0))).reason == "hostile-file"
+    assert _refused(of_entries((name, b"x", 0, 0))).reason == "hostile-file"
 
 
 def test_an_entry_that_is_a_link_is_hostile() -> None:
-    found = _refused(_made((b"a", b"/etc/passwd", 0, stat.S_IFLNK | 0o777)))
+    found = _refused(of_entries((b"a", b"/etc/passwd", 0, stat.S_IFLNK | 0o777)))
     assert (found.reason, str(found)) == ("hostile-file", "an entry that is a link: 'a'")
 
 
 def test_two_entries_of_one_name_are_hostile() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert _refused(_made((b"a", b"x", 0, 0), (b"a", b"y", 0, 0))).reason == "hostile-file"
-        assert _refused(_made((b"a/b", b"x", 0, 0), (b"a\\b", b"y", 0, 0))).reason == "hostile-file"
+        assert _refused(of_entries((b"a", b"x", 0, 0), (b"a", b"y", 0, 0))).reason == "hostile-file"
+        assert _refused(of_entries((b"a/b", b"x", 0, 0), (b"a\\b", b"y", 0, 0))).reason == "hostile-file"
 
 
 def test_entries_that_share_bytes_are_hostile() -> None:
-    found = _refused(_made((b"a", b"x" * 100, 0, 0), (b"b", b"x" * 100, 0, 0), at=0))
+    found = _refused(of_entries((b"a", b"x" * 100, 0, 0), (b"b", b"x" * 100, 0, 0), at=0))
     assert (found.reason, "share bytes" in str(found)) == ("hostile-file", True)
 
 
 def test_an_entry_with_a_password_is_encrypted() -> None:
-    assert _refused(_made((b"a", b"x", 1, 0))).reason == "encrypted"
+    assert _refused(of_entries((b"a", b"x", 1, 0))).reason == "encrypted"
 
 
 def test_too_many_entries_are_hostile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +71,7 @@ def test_too_many_entries_are_hostile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_directory_of_millions_is_refused_before_it_is_read() -> None:
-    lines = b"".join(_entry(f"{n:07d}".encode(), b"", 0)[1] for n in range(160_000))
+    lines = b"".join(entry(f"{n:07d}".encode(), b"", 0)[1] for n in range(160_000))
     data = b"PK\x03\x04" + lines + b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 65_535, 65_535, len(lines), 4, 0)
     tracemalloc.start()
     found = _refused(data)

@@ -52,6 +52,11 @@ def test_text_cells_stay_and_code_is_fenced_with_what_it_printed() -> None:
     assert found.metadata == {"programming_language": "python", "kernel": "Python 3", "author": ["Ann"]}
 
 
+def test_a_small_notebook_takes_little_memory_whatever_the_limits_allow() -> None:
+    found = read(markdown("Plain words"), limits=Limits(text_bytes=1 << 50))
+    assert found.text == "Plain words\n"
+
+
 def test_locations_are_the_numbers_of_cells() -> None:
     found = read(markdown("One"), code(""), code("x"), markdown("Four"))
     assert found.locations == (Location(0, 1), Location(5, 3), Location(22, 4))

@@ -31,6 +31,7 @@ from tasks.stages.ingest.formats.readers import read
 from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.spill import ScanResult
 from tasks.text.markup import visible
+from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
 
 WIDTH, HEIGHT = 595.0, 842.0
 WORDS = tuple(
@@ -636,36 +637,6 @@ def test_too_much_text_is_refused() -> None:
 
 
 # Hostile and damaged files.
-
-
-def objects(*bodies: bytes, root: int = 1, trailer: bytes = b"") -> bytes:
-    """A PDF of these objects, numbered from 1, with a table of their places."""
-    out, places = b"%PDF-1.7\n", []
-    for number, body in enumerate(bodies, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
-    start = len(out)
-    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(bodies) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"trailer << /Size %d /Root %d 0 R %b >>\nstartxref\n%d\n%%%%EOF\n" % (len(bodies) + 1, root, trailer, start)
-    return out
-
-
-def stream(data: bytes, entries: bytes = b"") -> bytes:
-    return b"<< /Length %d %b >>\nstream\n%b\nendstream" % (len(data), entries, data)
-
-
-FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
-CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
-SHOW = b"BT /F1 12 Tf 72 700 Td (Plain words) Tj ET"
-
-
-def one_page(content: bytes, *, font: bytes = FONT, box: bytes = b"[0 0 612 792]", more: Sequence[bytes] = ()) -> bytes:
-    page = (
-        b"<< /Type /Page /Parent 2 0 R /MediaBox " + box + b" /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>"
-    )
-    pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
-    return objects(CATALOG, pages, page, content, font, *more)
 
 
 def test_a_file_written_by_hand_is_read() -> None:

@@ -14,6 +14,7 @@ from openpyxl.comments import Comment
 
 from tasks.stages.ingest.formats.extraction import Limits
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
+from tasks.stages.ingest.formats.xlsx import _without_empty_rows
 from tests.tasks.stages.ingest.formats.office_files import LAUGHS, core, docx, extracted, refused, xlsx
 
 
@@ -311,3 +312,30 @@ def test_macros_connections_and_outside_parts_are_never_opened() -> None:
         "xl/drawings/drawing1.xml": LAUGHS,
     }
     assert _text(_table(1, 2), more=more) == "| 11 | 12 |\n| --- | --- |"
+
+
+def test_rows_without_a_value_are_left_out_before_they_are_parsed_and_number_the_rows_after_them() -> None:
+    def row(number: int, text: str = "") -> str:
+        return f'<row r="{number}" s="1" customFormat="1">{cell(text) if text else empty(number)}</row>'
+
+    def cell(text: str) -> str:
+        return f'<c t="inlineStr"><is><t>{text}</t></is></c><c t="inlineStr"><is><t>{text}</t></is></c>'
+
+    def empty(number: int) -> str:
+        return f'<c r="A{number}" s="1"/><c r="B{number}" s="1"/>'
+
+    rows = row(1, "a") + row(2, "b") + "".join(map(row, range(3, 3_000))) + '<row r="3000" ht="9"/>' + row(3_001, "c")
+    rows += f"<row>{cell('d')}</row>" + '<row r="3003"/><row>' + cell("e") + "</row>"
+    text = extracted("xlsx", xlsx({"One": rows})).text
+    assert text.count("| --- |") == 3
+    assert _without_empty_rows(rows.encode()).count(b"<row") == 7
+    said = '<row r="1"><c r="A1" t="inlineStr"><is><t><![CDATA[<row r="1"/><row r="2"/>]]></t></is></c></row>'
+    assert _without_empty_rows(said.encode()) == said.encode()
+
+
+def test_very_many_rows_without_a_value_take_no_time() -> None:
+    rows = "".join(f'<row r="{n}" s="1"><c r="A{n}" s="1"/></row>' for n in range(2, 300_000))
+    data = xlsx({"One": '<row r="1"><c r="A1"><v>7</v></c></row>' + rows})
+    began = time.process_time()
+    assert extracted("xlsx", data).text == "## One\n\n7"
+    assert time.process_time() - began < 3

@@ -24,6 +24,8 @@ def strike(text: str) -> None:
         Path(text.split()[-1]).touch()
     if "crashes" in text:
         ctypes.string_at(0)
+    if "aborts" in text:
+        os.abort()
     if "computes" in text:
         re.match("(a+)+$", "a" * 64 + "b")  # for years, without letting any other thread run
     if "sleeps" in text:
