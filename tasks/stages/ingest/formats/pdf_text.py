@@ -206,7 +206,9 @@ def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[in
     """A page as it is shown, in grey: width, height, rows of bytes, and pixels per point. Large pages get fewer."""
     page = document[number - 1]
     try:
-        width, height = _bounded(page.get_width()), _bounded(page.get_height())
+        width, height = max(page.get_width(), 1.0), max(page.get_height(), 1.0)
+        if not math.isfinite(width * height):
+            raise UnreadableError("unreadable-file", f"page {number} is too large to be drawn")
         scale = min(dpi / 72, math.sqrt(_BITMAP_PIXELS / (width * height)))
         scale = min(scale, 16_000 / max(width, height))
         bitmap = page.render(scale=scale, grayscale=True)

@@ -935,3 +935,19 @@ def test_the_setting_of_the_corpus_reaches_the_pages(tmp_path: Path, monkeypatch
     settings = CorpusSettings(paths=(str(tmp_path),), extract=ExtractSettings(ocr="eng"))
     with pytest.raises(ConfigurationError):
         list(read(find(settings).files[0], settings))
+
+
+@needs_tesseract
+def test_a_page_of_a_billion_points_is_drawn_small() -> None:
+    picture = stream(
+        zlib.compress(bytes(10_000)),
+        b"/Type /XObject /Subtype /Image /Width 100 /Height 100 /ColorSpace /DeviceGray /BitsPerComponent 8 "
+        b"/Filter /FlateDecode",
+    )
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 1000000000 1000000000] /Contents 4 0 R "
+        b"/Resources << /XObject << /I 5 0 R >> >> >>"
+    )
+    pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    drawn = stream(b"q 1000000000 0 0 1000000000 0 0 cm /I Do Q")
+    assert refused(objects(CATALOG, pages, page, drawn, picture), ocr="eng").reason == "no-text-layer"
