@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from indexmill.models.secrets import redacted
 
@@ -57,6 +57,18 @@ class _Settings(BaseModel):
 class _FilesSettings(_Settings):
     include: _Names = Field(default=(), description="Globs below the place; empty means every file of a known format")
     exclude: _Names = Field(default=(), description="Globs below the place, stronger than include")
+    prefix: str = Field(
+        default="",
+        pattern=r"^([^/\\\x00-\x1f]+/)*$",
+        description="Put before the names of files, which are the ids of documents: `handbook/`",
+    )
+
+    @field_validator("prefix")
+    @classmethod
+    def _stays_below(cls, value: str) -> str:
+        if {".", ".."} & set(value.split("/")):
+            raise ValueError(f"{value!r} leads elsewhere; use names alone, such as handbook/")
+        return value
 
 
 class BucketSettings(_FilesSettings):

@@ -131,7 +131,7 @@ def _source_file(
     patterns = (*settings.include, *getattr(place, "include", ()))
     if kind is None or not asked_for(entry.name, patterns) or not _chosen(entry.name, place, settings):
         return None
-    name = unicodedata.normalize("NFC", entry.name)
+    name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
     return SourceFile(
         path=entry.name,
         name=escaped(name),

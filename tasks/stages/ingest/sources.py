@@ -363,7 +363,8 @@ def refuse_same_id(files: Iterable[SourceFile]) -> None:
             raise BadInput(
                 f"{_in_full(other)} and {_in_full(file)} would both be the document "
                 f"{_printable(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
-                "folder that holds both (and choose below it with include), or rename one of them"
+                "folder that holds both (and choose below it with include), rename one of them, or give a place of "
+                "corpus.sources a prefix"
             )
 
 

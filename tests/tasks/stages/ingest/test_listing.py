@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
-from schemas.places import FeedSettings, GitSettings, PluginSettings, SqlSettings
+from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings
 from tasks.stages.ingest import sources, spill
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.places.place import Entry
@@ -123,3 +124,19 @@ def test_a_refused_row_of_a_query_is_no_document(tmp_path: Path) -> None:
     found = spill.plan([spill.scan([file], settings, tmp_path)], tmp_path)
     assert (found.documents, found.refused) == (1, {"no-text": 1})
     assert spill.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
+
+
+def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:
+    plain = wiki("Fenna Rook left Vell.", "README.md")
+    named = plain.model_copy(update={"prefix": "notes/"})
+    files = list_corpus(CorpusSettings(sources=(plain, named)), tmp_path).files
+    assert [(file.path, file.document_name) for file in files] == [
+        ("README.md", "README.md"),
+        ("README.md", "notes/README.md"),
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["notes", "/notes/", "../", "a/./", "a//", "a\\b/", "a\n/"])
+def test_a_prefix_is_the_name_of_a_folder(prefix: str) -> None:
+    with pytest.raises(ValidationError, match="prefix"):
+        BucketSettings(url="s3://bucket/a", prefix=prefix)
