@@ -86,8 +86,8 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
     count = len(document)
     if count > limits.pages:
-        found = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
-        raise UnreadableError("too-large", found)
+        told = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
+        raise UnreadableError("too-large", told)
     pages, unreadable = _pages(document, limits)
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
