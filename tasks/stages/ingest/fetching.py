@@ -13,10 +13,15 @@ from tasks.core.executor import StoppedError, stopped
 from tasks.stages.ingest.sources import RECORDS, SourceFile, place_of
 from tasks.stages.ingest.spill import Cut
 
-__all__ = ["fetched"]
+__all__ = ["fetched", "needs_fetching"]
 
 _AT_ONCE = 16
 """Objects of a bucket that are asked for at once."""
+
+
+def needs_fetching(file: SourceFile) -> bool:
+    """True for a file that is not of this machine; records are read where they are."""
+    return file.place is not None and file.kind != RECORDS
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
@@ -27,7 +32,7 @@ def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile]
     """
     found = list(files)
     cuts: dict[int, Cut] = {}
-    wanted = [number for number, file in enumerate(files) if file.place is not None and file.kind != RECORDS]
+    wanted = [number for number, file in enumerate(files) if needs_fetching(file)]
     of_buckets = [number for number in wanted if _is_in_a_bucket(files[number])]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         waiting = {number: pool.submit(_fetch, files[number], folder / str(number)) for number in of_buckets}

@@ -16,7 +16,7 @@ from pathlib import Path
 from schemas.corpus import CorpusSettings
 from schemas.places import PlaceSettings
 from tasks.core.executor import WorkerDied
-from tasks.stages.ingest.fetching import fetched
+from tasks.stages.ingest.fetching import fetched, needs_fetching
 from tasks.stages.ingest.scan_process import Ended, ScanProcess, give_back, take
 from tasks.stages.ingest.sources import RECORDS, SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
@@ -34,6 +34,8 @@ def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: st
     executor of this call is told to stop.
     """
     folder = Path(spill_folder).absolute()
+    if not any(map(needs_fetching, files)):
+        return _scan_here(files, settings, folder, {})
     with tempfile.TemporaryDirectory(prefix="fetched-", dir=folder) as copies:
         here, cuts = fetched(files, Path(copies))
         return _scan_here(here, settings, folder, cuts)
