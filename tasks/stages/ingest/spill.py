@@ -197,17 +197,7 @@ def scan(
     unsure: dict[str, None] = {}
     until: Until | None = None
     refused: Counter[str] = Counter()
-    with (
-        _spilled(folder / f"{name}.index.arrow", INDEX) as index,
-        _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
-        ExitStack() as pieces,
-    ):
-
-        @cache
-        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
-            return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
-
-        rows = _SpillWriter(documents, index)
+    with _writing(name, folder) as (rows, quarantine):
         refusals: list[dict[str, Any]] = []
         for number, file in enumerate(files):
             position[1], position[0] = 0, number
@@ -306,17 +296,7 @@ def respill(
     sure = pa.array(names, pa.string())
     read, refusals = (table.filter(pc.is_in(table.column("file"), sure)) for table in (read, refusals))
     name, folder = _name_of(files), Path(spill_folder)
-    with (
-        _spilled(folder / f"{name}.index.arrow", INDEX) as index,
-        _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
-        ExitStack() as pieces,
-    ):
-
-        @cache
-        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
-            return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
-
-        rows = _SpillWriter(documents, index)
+    with _writing(name, folder) as (rows, quarantine):
         for batch in read.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
                 file = row.pop("file")
@@ -836,6 +816,22 @@ def _mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (OSError, pa.ArrowInvalid) as error:
         raise StoreError(f"the spill file {path} cannot be read ({error}): scan and plan again") from error
+
+
+@contextmanager
+def _writing(name: str, folder: Path) -> Iterator[tuple[_SpillWriter, pa.ipc.RecordBatchFileWriter]]:
+    """The writers of a scan: of its rows, and of what it refuses."""
+    with (
+        _spilled(folder / f"{name}.index.arrow", INDEX) as index,
+        _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
+        ExitStack() as pieces,
+    ):
+
+        @cache
+        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
+            return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
+
+        yield _SpillWriter(documents, index), quarantine
 
 
 @contextmanager
