@@ -34,7 +34,7 @@ from tasks.stages.ingest.known import Known, known_of, reading_record
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
-from tasks.stages.ingest.sources import SourceFile, SourceFiles, batches, digest_of_files, is_quick
+from tasks.stages.ingest.sources import RECORDS, SourceFile, SourceFiles, batches, digest_of_files, is_quick
 
 __all__ = ["Corpus"]
 
@@ -222,15 +222,12 @@ class Corpus:
     def _digest_of_files(self) -> str | None:
         """The digest by which the next run sees that it has nothing to do; None if that is seen without, or not."""
         assert self._sources is not None  # noqa: S101 - `preflight` has found them
-        files, known = self._sources.files, self._known
-        if known is not None and self._is_unchanged(self._sources):
+        files = self._sources.files
+        if self._is_unchanged(self._sources):
             before = runs.last_report(self._runner.store).get("corpus_files")
             return before if isinstance(before, str) else None
-        if known is not None:
-            unchanged = self._unchanged(self._sources)
-            if any(file.token and file.name not in unchanged for file in files):
-                return None
-        return digest_of_files(files)
+        # Where some are known, others have changed or are new; where none is, all may have been too young to be known.
+        return None if self._unchanged(self._sources) else digest_of_files(files)
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
@@ -274,6 +271,8 @@ class Corpus:
         by_name = {file.name: file for file in sources.files}
         read = {name: result for result in scanned for name in result.files}
         unsure = {name for result in scanned for name in (*result.changed, *result.unsure)}
+        # Files with forgotten documents are read every time: their rows must not be kept, and the run counts them.
+        unsure.update(name for name in plan.with_forgotten if by_name[name].kind != RECORDS)
         cursors = {
             file.source: cursor
             for file in sources.files

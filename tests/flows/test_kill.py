@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 
 from storage import runs
 from storage.folder import open_folder
+from tasks.stages.ingest.sources import _SETTLED
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import SMALL_TREE, Ended, Forks, build, settings
 from tests.flows.readers import Answers, answers, complete_parts, whole_versions
@@ -83,6 +85,7 @@ def refresh(memory: Path, forks: Forks, first: Job) -> Job:
 
 def undisturbed(forks: Forks, folder: Path, name: str, rows: Documents, before: Job | None = None) -> Job:
     corpus = write_corpus(folder / f"{name}.jsonl", rows)
+    time.sleep(_SETTLED + 0.1)  # a younger file is not known to the next run, which then writes less
     root = folder / name
     if before is not None:
         shutil.copytree(folder / "first", root)

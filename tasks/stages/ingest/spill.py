@@ -162,6 +162,7 @@ class ShardPlan:
     forgotten: int = 0  # documents left out because they must be forgotten
     front_matter_left_out: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()  # files that were not read and have documents that the last version lacks
+    with_forgotten: tuple[str, ...] = ()  # files that have documents to forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,9 +365,12 @@ def plan(
     order = hash_order(hashes)
     order = order[scanned.live(order, hashes, [result.ordered for result in scans])]
     gone = 0
+    holding: tuple[str, ...] = ()
+    names = [result.name for result in scans]
     if forgotten:
         out = _numbers_of(forgotten, hashes)
         gone = len(np.unique(out[out >= 0]))
+        holding = tuple(sorted(set(scanned.rows(np.flatnonzero(out >= 0), names).column("file").to_pylist())))
         order = order[out[order] < 0]
     poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
@@ -380,7 +384,6 @@ def plan(
     del hashes, tokens, order
     shards: list[Shard] = []
     corpus = hashlib.sha256()
-    names = [result.name for result in scans]
     with _spilled(folder / _WINNERS_FILE, _WINNERS) as spilled:
         for group in _grouped(found):
             first = group[0][1]
@@ -415,6 +418,7 @@ def plan(
         gone,
         tuple(name for result in scans for name in result.front_matter_left_out),
         lacking,
+        holding,
     )
 
 

@@ -42,7 +42,7 @@ from tasks.stages.ingest.places.web_client import (
     normal_url,
     site_of,
 )
-from tasks.stages.ingest.sources import kind_of
+from tasks.stages.ingest.sources import asked_for, kind_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -379,7 +379,8 @@ def name_of(url: str, suffix: str) -> str:
     *folders, last = split.path.lstrip("/").split("/")
     parts = [split.netloc, *map(_part, folders), _part(last or "index")]
     _, dot, end = parts[-1].rpartition(".")
-    says = bool(dot) and (kind_of(parts[-1]) is not None or f".{end}" == suffix)
+    # A page that a program makes, such as a.php, is no program.
+    says = bool(dot) and ((kind_of(parts[-1]) is not None and asked_for(parts[-1], ())) or f".{end}" == suffix)
     if split.query:
         parts[-1] += "?" + split.query.replace("/", "%2F")
     name = "/".join(parts)
