@@ -72,10 +72,9 @@ class Format:
     """A format whose files are documents each.
 
     kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that shape the text. extra: the one to install, if the format has an extra of its own. dialect: the third
-    argument of the module's function, where it reads several formats. by_default: False for files that are documents
-    only where `corpus.include` or the path names their suffix: a folder of documents may hold code beside them.
-    titled_by_path: a file that gives no title has its path for one.
+    packages that shape the text. dialect: the third argument of the module's function, where it reads several formats.
+    by_default: False for files that are documents only where `corpus.include` or the path names their suffix: a folder
+    of documents may hold code beside them. titled_by_path: a file that gives no title has its path for one.
     """
 
     kind: str
@@ -83,7 +82,6 @@ class Format:
     version: int
     module: str
     libraries: tuple[str, ...] = ()
-    extra: str = ""
     dialect: str = ""
     by_default: bool = True
     titled_by_path: bool = False
@@ -93,5 +91,5 @@ class Format:
         try:
             module = import_module(f"tasks.stages.ingest.formats.{self.module}")
         except ImportError as error:
-            raise not_installed(self.kind, self.extra or "pipeline", error) from error
+            raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error
         return cast("Extractor", partial(module.extract, dialect=self.dialect) if self.dialect else module.extract)
