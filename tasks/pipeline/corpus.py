@@ -39,13 +39,6 @@ from tasks.stages.ingest.sources import RECORDS, SourceFile, SourceFiles, batche
 __all__ = ["Corpus"]
 
 
-def _without(rows: pa.Table, files: Collection[str], ids: pa.ChunkedArray) -> pa.Table:
-    """The rows but those of some files with some ids."""
-    mine = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
-    changed = pc.and_(mine, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
-    return rows.filter(pc.invert(pc.fill_null(changed, fill_value=False)))
-
-
 class Corpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
@@ -450,3 +443,10 @@ class Corpus:
         here = spill.document_ids(self._folder)
         lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
         return sum(name not in self.forgotten for ids in lost for name in ids)
+
+
+def _without(rows: pa.Table, files: Collection[str], ids: pa.ChunkedArray) -> pa.Table:
+    """The rows but those of some files with some ids."""
+    mine = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
+    changed = pc.and_(mine, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
+    return rows.filter(pc.invert(pc.fill_null(changed, fill_value=False)))

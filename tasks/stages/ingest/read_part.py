@@ -53,7 +53,7 @@ def is_read_as_part(file: SourceFile) -> bool:
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
-    """The parts in which some files are read: by the hashes of their names: a new file leaves most as they are."""
+    """The parts that read some files. The hash of its name says a file's part, so a new file changes one or two."""
     by_name = {file.name: file for file in files}
     names = sorted(by_name)
     weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)
