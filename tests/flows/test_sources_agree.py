@@ -6,6 +6,7 @@ some of the nights, and each gives the manifest of a first build of the corpus a
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import json
@@ -18,6 +19,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import boto3
 import pytest
@@ -222,38 +224,50 @@ def of_sqlite(folder: Path) -> Table:
     return Table(f"sqlite:///{folder}/wiki.db", connection.execute, "?", "text")
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with s3_service() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
+@contextlib.contextmanager
+def of_postgres() -> Iterator[Table]:
     psycopg = pytest.importorskip("psycopg", reason="not installed: psycopg (pip install 'indexmill[sql]')")
-    with database("wiki", SECRET) as port:
-        monkeypatch.setenv("INDEXMILL_TEST_WORD", SECRET)
-        with psycopg.connect(
+    with (
+        database("wiki", SECRET) as port,
+        patch.dict(os.environ, {"INDEXMILL_TEST_WORD": SECRET}),
+        psycopg.connect(
             host="127.0.0.1", port=port, user="wiki", password=SECRET, dbname="wiki", autocommit=True
-        ) as connection:
-            url = f"postgresql://wiki:$INDEXMILL_TEST_WORD@127.0.0.1:{port}/wiki"
-            yield Table(url, connection.execute, "%s", "timestamptz")
+        ) as connection,
+    ):
+        url = f"postgresql://wiki:$INDEXMILL_TEST_WORD@127.0.0.1:{port}/wiki"
+        yield Table(url, connection.execute, "%s", "timestamptz")
+
+
+@contextlib.contextmanager
+def of_bucket() -> Iterator[Bucket]:
+    with s3_service() as endpoint, s3_environment(endpoint):
+        yield Bucket(endpoint)
+
+
+@contextlib.contextmanager
+def kept(kind: str, folder: Path) -> Iterator[Place]:
+    """A place of a kind, while the service behind it runs and its credentials are set."""
+    scan_process.close()  # a process that waits for a scan has the environment of an earlier test
+    served: dict[str, Callable[[], contextlib.AbstractContextManager[Place]]] = {
+        "postgres": of_postgres, "bucket": of_bucket,
+    }  # fmt: skip
+    local: dict[str, Callable[[Path], Place]] = {
+        "folder": Folder, "sqlite": of_sqlite, "feed": Feed, "git": Repository,
+    }  # fmt: skip
+    try:
+        if kind in served:
+            with served[kind]() as place:
+                yield place
+        else:
+            yield local[kind](folder)
+    finally:
+        scan_process.close()
 
 
 @pytest.fixture(params=["folder", "sqlite", "feed", "git", "bucket", pytest.param("postgres", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    kind = request.param
-    scan_process.close()  # a process that waits for a scan has the environment of an earlier test
-    if kind == "bucket":
-        endpoint = request.getfixturevalue("service")
-        with s3_environment(endpoint):
-            yield Bucket(endpoint)
-        scan_process.close()
-        return
-    made: dict[str, Callable[[Path], Place]] = {
-        "folder": Folder, "sqlite": of_sqlite, "feed": Feed, "git": Repository,
-    }  # fmt: skip
-    yield request.getfixturevalue("postgres") if kind == "postgres" else made[kind](tmp_path)
+    with kept(request.param, tmp_path) as place:
+        yield place
 
 
 def chosen(store: Path, place_corpus: dict[str, Any]) -> dict[str, Any]:
@@ -313,19 +327,13 @@ def test_a_place_read_night_by_night_gives_the_index_of_a_first_build(
         assert not path.is_file() or SECRET.encode() not in path.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as server:
-        yield server
-
-
 class Disturbed:
     """A place with a night that was built and one that is to be; and the manifests before, after, and a night later."""
 
-    def __init__(self, forks: Forks, make: Callable[[Path], Place], folder: Path) -> None:
+    def __init__(self, forks: Forks, place: Place, folder: Path) -> None:
         some = nights(3, 6, 4, seed=3)
         self._forks, self._folder = forks, folder
-        self.place = make(folder)
+        self.place = place
         self.later = some[2]
         self.place.change(some[0])
         self.start = folder / "start"
@@ -363,13 +371,12 @@ class Disturbed:
         return sorted({*(total * part // count + 1 for part in range(count)), *commit, min(total, commit[-1] + 1)})
 
 
-def held_against_death(forks: Forks, kind: str, count: int | None) -> None:
-    makers: dict[str, Callable[[Path], Place]] = {"sqlite": of_sqlite, "feed": Feed, "git": Repository}
-    with quick_folder() as folder:
-        job = Disturbed(forks, makers[kind], folder)
+def held_against_death(kind: str, count: int | None) -> None:
+    with quick_folder() as folder, kept(kind, folder) as place, Forks() as forks:
+        job = Disturbed(forks, place, folder)
         boundaries = job.sample(count) if count else list(range(1, len(job.crossed) + 1))
         stores = job.kill(boundaries)
-        job.place.change(job.later)
+        place.change(job.later)
         for store in stores:  # the cursor of the version counts, not that of a build that died
             made = build(job.settings(store))
             assert (made.version, made.manifest) == (3, job.manifests[3]), store.name
@@ -377,12 +384,12 @@ def held_against_death(forks: Forks, kind: str, count: int | None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("feed", marks=pytest.mark.slow)])
-def test_a_build_killed_at_a_boundary_neither_loses_nor_doubles_a_change(forks: Forks, kind: str) -> None:
-    held_against_death(forks, kind, 2)
+def test_a_build_killed_at_a_boundary_neither_loses_nor_doubles_a_change(kind: str) -> None:
+    held_against_death(kind, 2)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["sqlite", "feed", "git"])
-def test_death_at_every_boundary_neither_loses_nor_doubles_a_change(forks: Forks, kind: str) -> None:
-    held_against_death(forks, kind, None)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "git", "bucket", "feed"])
+def test_death_at_every_boundary_neither_loses_nor_doubles_a_change(kind: str) -> None:
+    held_against_death(kind, None)
