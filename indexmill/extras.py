@@ -38,24 +38,32 @@ _BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
 """Pipeline packages that a reader may need alone, by import name: their names for pip."""
 
 
-def install(package: str) -> str:
-    """The command that installs an importable package, such as ``pip install 'indexmill[query]'`` for openvino."""
+def install(package: str, extra: str = "") -> str:
+    """The command that installs an importable package, such as ``pip install 'indexmill[query]'`` for openvino.
+
+    extra: for a package that several extras bring, the one that is meant.
+    """
+    if extra:
+        return f"pip install 'indexmill[{extra}]'"
     package = package.partition(".")[0]
     if package in _BY_THEMSELVES:
         return f"pip install {_BY_THEMSELVES[package]}"
     return f"pip install 'indexmill[{_EXTRAS.get(package, 'pipeline')}]'"
 
 
-def not_installed(what: str, package: str, error: ImportError | None = None, instead: str = "") -> ModelUnavailable:
+def not_installed(
+    what: str, package: str, error: ImportError | None = None, instead: str = "", extra: str = ""
+) -> ModelUnavailable:
     """The error for a required package that cannot be imported.
 
     package: the imported package; if ``error`` names another missing one, that one is reported. instead: an alternative
-    to installing it, such as "set llm.backend to extractive".
+    to installing it, such as "set llm.backend to extractive". extra: as for ``install``.
     """
-    way = install(package)
+    way = install(package, extra)
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        if package in _EXTRAS or package in _BY_THEMSELVES:  # else the extra of the imported package brings it
+        known = package in _EXTRAS and not extra
+        if known or package in _BY_THEMSELVES:  # else the extra of the imported package brings it
             way = install(package)
     broken = error is not None and not isinstance(error, ModuleNotFoundError)
     state = f"cannot be imported ({error})" if broken else "is not installed"

@@ -267,7 +267,7 @@ class Snapshot:
                 used = self.encode(texts)
         else:
             used = given[chosen]
-        encode = self.encode if given is None else None
+        encode = self.encode_texts if given is None else None
         its_names = [named[i] for i in chosen] if named else ()
         asking = QueryBatch(texts, used, encode, allowed, explain, its_names, readable=readable)
         wanted = k if rerank is None else max(k, depth)
@@ -389,15 +389,26 @@ class Snapshot:
 
         Raises ModelUnavailable if that encoder cannot be opened here.
         """
+        return self._encoded(questions, lambda encoder, texts: encoder.encode_queries(texts))
+
+    def encode_texts(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of texts as the index holds texts, such as names: ``(n_texts, d) float32``, of unit length.
+
+        They differ from ``encode`` where the encoder reads questions and other texts after different prompts.
+        Raises ModelUnavailable if the encoder cannot be opened here.
+        """
+        return self._encoded(texts, lambda encoder, own: encoder.encode(own))
+
+    def _encoded(self, given: Sequence[str], encode: Callable[[Embedder, list[str]], Vectors]) -> Vectors:
         from indexmill.models.encoder_checks import encoder_errors
 
-        texts = [check_question(question) for question in questions]
+        texts = [check_question(text) for text in given]
         if not texts:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
         encoder = self.encoder()
         (carried,) = self.once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
         with encoder_errors(self.path) if carried else nullcontext():
-            vectors = encoder.encode(texts)
+            vectors = encode(encoder, texts)
         return check_vectors(vectors, len(texts), self.dimensions)
 
     def encoder(self) -> Embedder:

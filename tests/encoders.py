@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.models.convert import DEFAULT_MODEL, convert
+from indexmill.models.convert import convert
+from indexmill.models.sentence_model import DEFAULT_MODEL
 
 __all__ = ["WORDS", "encoder_files", "needs_model", "texts", "written"]
 

@@ -157,7 +157,7 @@ def _pools(
     gold: list[bool] = []
     candidates = 0
     retrievers = [snapshot.retriever(name) for name in methods]
-    asked = QueryBatch([question.question for question in questions], vectors, snapshot.encode, explain=False)
+    asked = QueryBatch([question.question for question in questions], vectors, snapshot.encode_texts, explain=False)
     ranking = [one for one in retrievers if isinstance(one, PassageRetriever)]
     ranked = [one.rank(asked, setting.pool) for one in ranking]
     known = covered(ranking, asked)

@@ -7,6 +7,11 @@ in order. `self_test` checks this for a back-end on this processor; the fingerpr
 
 Special tokens (such as [CLS] and [SEP]) count towards a text's length, take part in the vector of the whole text as in
 sentence-transformers, and never in the vector of a span. The empty text has a vector too: that of its special tokens.
+
+Models made for retrieval read a question and a document after different prompts. What the index holds is a document,
+be it a passage, a sentence, a title, a name or a summary; a question is what somebody asks it. A prompt's tokens belong
+to the text that the model reads and never to a span; `max_tokens` is what is left beside the prompt of documents, so
+that passages are cut to fit.
 """
 
 from __future__ import annotations
@@ -19,18 +24,34 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from indexmill.errors import ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.models.headway import Items, headway
+from indexmill.models.pooling import mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["Embedder", "EncoderFingerprint", "HashEmbedder", "Spans", "TokenEncoder", "Tokeniser", "self_test"]
+__all__ = [
+    "NO_PROMPTS",
+    "Embedder",
+    "Encoded",
+    "EncoderFingerprint",
+    "HashEmbedder",
+    "Pass",
+    "Prompts",
+    "Spans",
+    "TokenEncoder",
+    "Tokeniser",
+    "cut_dimension",
+    "document_tokens",
+    "self_test",
+]
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 """For each text, the (start, end) character offsets of its spans, the end excluded."""
@@ -52,19 +73,62 @@ class EncoderFingerprint:
     dimension: int
     libraries: Mapping[str, str]  # versions
     reproducible: bool  # a text has the same bits in any batch
+    # Later than the others, and left out of records where they have these values.
+    files: str = ""  # SHA-256 over all files of a model that runs as it is published
+    query_prompt: str = ""
+    document_prompt: str = ""
+    whole_dimension: int = 0  # the model's own, where vectors are cut
+    device: str = ""  # the accelerator; empty for the processor
 
     def as_dict(self) -> dict[str, Any]:
         """The fingerprint as plain values for canonical JSON."""
-        return {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
+        later = {"files": "", "query_prompt": "", "document_prompt": "", "whole_dimension": 0, "device": ""}
+        values = {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
+        return {name: value for name, value in values.items() if name not in later or value != later[name]}
+
+
+class Prompts(NamedTuple):
+    """What a model reads before a text. query: before a question. document: before anything else."""
+
+    query: str = ""
+    document: str = ""
+
+
+NO_PROMPTS = Prompts()
+"""Those of a model that reads a text as it is."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Tokens:
-    """One text's tokens as the encoder reads them: cut to the maximum, special tokens included."""
+    """One text's tokens as the encoder reads them: cut to the maximum, prompt and special tokens included."""
 
     ids: NDArray[Any]  # a tokenizer's numbers, or the words themselves
-    offsets: NDArray[np.int32]  # (n, 2), of the tokens from `first` on that are not special
-    first: int  # special tokens before the text's own
+    offsets: NDArray[np.int32]  # (n, 2) in the text without its prompt, of the tokens from `first` on up to the special
+    first: int  # tokens before the text's own
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """Texts of one length that the encoder reads at once.
+
+    texts: without their prompt. ids: ``(texts, tokens)``, those of the prompt included. query: True if they are
+    questions. states: True if hidden states are needed, too.
+    """
+
+    texts: Sequence[str]
+    ids: NDArray[Any]
+    query: bool
+    states: bool
+
+
+class Encoded(NamedTuple):
+    """What comes out of a pass.
+
+    vectors: ``(texts, d) float32``, pooled and not yet cut or normalised. states: ``(texts, tokens, hidden) float32``.
+    """
+
+    vectors: NDArray[np.float32]
+    states: NDArray[np.float32] | None
 
 
 class Embedder(ABC):
@@ -77,12 +141,21 @@ class Embedder(ABC):
     """The dimension of a vector."""
 
     max_tokens: int
-    """The maximum tokens of a text, special tokens included; the rest is cut off."""
+    """The maximum tokens of a document, special tokens included and its prompt not; the rest is cut off."""
 
     special_tokens: int
     """The number of special tokens of every text."""
 
+    pools_spans = True
+    """True if a span's vector is pooled from the text around it, as a mean can be; else it has a pass of its own."""
+
     tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
+
+    questions_alone = False
+    """True if each question has a pass of its own."""
+
+    def _texts_per_pass(self, length: int) -> int:
+        return max(1, self.tokens_per_pass // length)
 
     @property
     @abstractmethod
@@ -91,82 +164,104 @@ class Embedder(ABC):
 
     @abstractmethod
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
+        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens, no prompt."""
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens: nothing cut off, special tokens included."""
+        """The length of each text in tokens: nothing cut off, special tokens included, no prompt."""
 
     @abstractmethod
-    def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
-        """The tokens of each text; offsets are empty unless requested."""
+    def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
+        """The tokens of each text behind its prompt; offsets are empty unless requested."""
 
     @abstractmethod
-    def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
-        """The last hidden states, (texts, tokens, dimension), of texts that have the same number of tokens."""
+    def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
+        """What comes out of each pass, in order."""
 
-    def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
-        """The hidden states of each pass, in order."""
-        return map(self._hidden, passes)
+    def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The vectors of spans, from the means of their hidden states ``(spans, hidden)``."""
+        return means
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some texts, (n, dimension) float32, in their order."""
-        pooled = np.empty((len(texts), self.dimension), np.float32)
-        for rows, hidden, _ in self._passes(texts, offsets=False):
-            for row, states in zip(rows, hidden, strict=True):
-                pooled[row] = _mean(states)
+        """The unit vectors of some documents, (n, dimension) float32, in their order."""
+        return self._encode(texts, query=False)
+
+    def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """The unit vectors of some questions, (n, dimension) float32, in their order."""
+        return self._encode(questions, query=True)
+
+    def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
+        pooled = np.zeros((len(texts), self.dimension), np.float32)
+        for rows, encoded, _ in self._passes(texts, query=query, spans=False):
+            pooled[rows] = encoded.vectors[:, : self.dimension]
         return _normalised(pooled)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some texts, and those of spans in them, pooled from the text's own pass.
+        """The vectors of some documents, and those of spans in them.
 
-        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it. A span
-        without a token, being blank or beyond the cut, gets the vector of a pass of its own characters. The second
-        array has a row per span, in the order of the texts and of the spans in each.
+        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the text's
+        own pass. A span without a token, being blank or beyond the cut, gets the vector of a pass of its own
+        characters; so does every span where the encoder does not pool spans. The second array has a row per span, in
+        the order of the texts and of the spans in each.
         """
         if len(texts) != len(spans):
             raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
+        if not self.pools_spans:
+            alone_texts = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
+            return self.encode(texts), self.encode(alone_texts)
         starts = np.cumsum([0, *map(len, spans)])
-        pooled = np.empty((len(texts), self.dimension), np.float32)
+        pooled = np.zeros((len(texts), self.dimension), np.float32)
         of_spans = np.zeros((int(starts[-1]), self.dimension), np.float32)
-        alone: list[int] = []
-        alone_texts: list[str] = []
-        for rows, hidden, tokens in self._passes(texts, offsets=True):
-            for row, states, of_text in zip(rows, hidden, tokens, strict=True):
-                pooled[row] = _mean(states)
+        pooled_spans = np.zeros(int(starts[-1]), np.bool_)
+        for rows, encoded, tokens in self._passes(texts, query=False, spans=True):
+            pooled[rows] = encoded.vectors[:, : self.dimension]
+            assert encoded.states is not None  # noqa: S101 - asked for
+            found: list[int] = []
+            means = []
+            for row, states, of_text in zip(rows, encoded.states, tokens, strict=True):
                 bounds = np.asarray(spans[row], np.int64).reshape(-1, 2)
                 # Offsets never go back, so the tokens that overlap a span are a range of them.
                 begin = np.searchsorted(of_text.offsets[:, 1], bounds[:, 0], side="right") + of_text.first
                 end = np.searchsorted(of_text.offsets[:, 0], bounds[:, 1], side="left") + of_text.first
                 for at, (low, high) in enumerate(zip(begin.tolist(), end.tolist(), strict=True), int(starts[row])):
                     if low < high:
-                        of_spans[at] = _mean(states[low:high])
-                    else:
-                        left, right = spans[row][at - int(starts[row])]
-                        alone.append(at)
-                        alone_texts.append(texts[row][left:right])
+                        found.append(at)
+                        means.append(mean(states[low:high]))
+            if found:
+                of_spans[found] = self._of_spans(np.stack(means))[:, : self.dimension]
+                pooled_spans[found] = True
         of_spans = _normalised(of_spans)
-        if alone:
-            of_spans[alone] = self.encode(alone_texts)
+        alone = np.flatnonzero(~pooled_spans)
+        if len(alone):
+            every = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
+            of_spans[alone] = self.encode([every[at] for at in alone.tolist()])
         return _normalised(pooled), of_spans
 
     def _passes(
-        self, texts: Sequence[str], *, offsets: bool
-    ) -> Iterator[tuple[list[int], NDArray[np.float32], list[_Tokens]]]:
-        """Yield the passes, each over texts of one length: their rows, hidden states and tokens."""
-        tokens = list(self._tokenise(texts, offsets=offsets))
+        self, texts: Sequence[str], *, query: bool, spans: bool
+    ) -> Iterator[tuple[list[int], Encoded, list[_Tokens]]]:
+        """Yield the passes, each over texts of one length: their rows, what comes out, and tokens.
+
+        A text without a token, as the empty text is to a tokenizer without special ones, is in none.
+        """
+        texts = list(map(_readable, texts))
+        tokens = list(self._tokenise(texts, query=query, offsets=spans))
         by_length: dict[int, list[int]] = {}
         for row, of_text in enumerate(tokens):
             by_length.setdefault(len(of_text.ids), []).append(row)
+        by_length.pop(0, None)
         batches = []
         for length, rows in sorted(by_length.items()):
-            size = max(1, self.tokens_per_pass // max(1, length))
+            size = 1 if query and self.questions_alone else self._texts_per_pass(length)
             batches += [rows[at : at + size] for at in range(0, len(rows), size)]
-        every = self._all_hidden(np.stack([tokens[row].ids for row in batch]) for batch in batches)
+        every = self._encoded(
+            Pass([texts[row] for row in batch], np.stack([tokens[row].ids for row in batch]), query, spans)
+            for batch in batches
+        )
         done, total = 0, sum(length * len(rows) for length, rows in by_length.items())
         encoded = 0
-        for batch, hidden in zip(batches, every, strict=True):
-            yield batch, hidden, [tokens[row] for row in batch]
+        for batch, out in zip(batches, every, strict=True):
+            yield batch, out, [tokens[row] for row in batch]
             done += sum(len(tokens[row].ids) for row in batch)
             encoded += len(batch)
             headway(done, total, Items(encoded, len(tokens), "text"))
@@ -201,11 +296,39 @@ class Tokeniser:
         return np.array(counts, np.int64)
 
 
-class TokenEncoder(Tokeniser, Embedder):
-    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share."""
+def cut_dimension(wanted: int | None, whole: int) -> int:
+    """The dimension of vectors that are cut to `wanted`; raises ConfigurationError if the model gives fewer."""
+    if wanted is not None and wanted > whole:
+        raise ConfigurationError(f"embed.dimensions is {wanted}, and the model gives {whole}; set it to that or less")
+    return wanted or whole
 
-    def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
-        super().__init__(tokenizer, max_tokens)
+
+def document_tokens(tokenizer: bytes, max_tokens: int, prompt: str) -> int:
+    """The tokens that a document may have, special ones included, if the model reads it behind a prompt.
+
+    tokenizer: a tokenizer.json. max_tokens: of all that the model reads. Raises ConfigurationError for a prompt that
+    leaves no more than half of that.
+    """
+    if not prompt:
+        return max_tokens
+    taken = len(_tokenizer(tokenizer).encode(prompt, add_special_tokens=False))
+    if 2 * taken > max_tokens:
+        raise ConfigurationError(
+            f"the prompt {prompt!r:.80} of documents has {taken} tokens, and the model reads {max_tokens}; expected "
+            "half of that at most: set embed.document_prompt"
+        )
+    return max_tokens - taken
+
+
+class TokenEncoder(Tokeniser, Embedder):
+    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share.
+
+    max_tokens: of all that the model reads, the prompt included.
+    """
+
+    def __init__(self, tokenizer: bytes, max_tokens: int, prompts: Prompts) -> None:
+        super().__init__(tokenizer, document_tokens(tokenizer, max_tokens, prompts.document))
+        self.prompts = prompts
         self._cut = _tokenizer(tokenizer)
         self._cut.enable_truncation(max_tokens)
         self.reproducible: bool | None = None
@@ -217,18 +340,35 @@ class TokenEncoder(Tokeniser, Embedder):
             self.reproducible = self_test(self)
         return self.reproducible
 
-    def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
+    def _prompt(self, query: bool) -> str:
+        return self.prompts.query if query else self.prompts.document
+
+    def _prompt_tokens(self, query: bool) -> int:
+        """The tokens up to the end of the prompt, special ones before it included; 0 without a prompt."""
+        prompt = self._prompt(query)
+        if not prompt:
+            return 0
+        special = self._whole.encode(prompt).special_tokens_mask
+        return len(special) - sum(special[-1:])
+
+    def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
         nothing = np.empty((0, 2), np.int32)
-        for chunk in _chunks(texts):
+        prompt = self._prompt(query)
+        for chunk in _chunks([prompt + text for text in texts] if prompt else texts):
             if not offsets:
                 for encoding in self._cut.encode_batch_fast(chunk):
                     yield _Tokens(np.array(encoding.ids, np.int64), nothing, 0)
                 continue
             for encoding in self._cut.encode_batch(chunk):
-                own = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
-                first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
-                bounds = _pairs(encoding.offsets)[first:last]
-                yield _Tokens(np.array(encoding.ids, np.int64), bounds, first)
+                bounds = _pairs(encoding.offsets)
+                own = np.array(encoding.special_tokens_mask) == 0
+                if prompt:  # a token that ends in the text is the text's, wherever it begins
+                    own &= bounds[:, 1] > len(prompt)
+                places = np.flatnonzero(own)
+                first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+                yield _Tokens(
+                    np.array(encoding.ids, np.int64), np.maximum(bounds[first:last] - np.int32(len(prompt)), 0), first
+                )
 
 
 _CHUNK = 2048
@@ -251,20 +391,24 @@ def _tokenizer(data: bytes) -> Tokenizer:
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in groups of bounded size; a lone surrogate, which has no UTF-8, is read as a question mark."""
+    """The texts in groups of bounded size, each as the tokenizer can read it."""
     at = 0
     while at < len(texts):
         stop, room = at, _CHUNK_CHARACTERS
         while stop < len(texts) and stop - at < _CHUNK and (stop == at or len(texts[stop]) <= room):
             room -= len(texts[stop])
             stop += 1
-        chunk = list(texts[at:stop])
-        try:
-            "".join(chunk).encode("utf-8")
-        except UnicodeEncodeError:
-            chunk = [text.encode("utf-8", "replace").decode("utf-8") for text in chunk]
-        yield chunk
+        yield list(map(_readable, texts[at:stop]))
         at = stop
+
+
+def _readable(text: str) -> str:
+    """The text; a lone surrogate, which has no UTF-8, is read as a question mark."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
@@ -282,12 +426,6 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
     """Offsets as an (n, 2) array."""
     return np.fromiter(itertools.chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
-
-
-def _mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of one text's rows, added in order, so that it depends on these rows alone."""
-    total: NDArray[np.float32] = np.add.reduce(states, axis=0, dtype=np.float32)
-    return total / np.float32(len(states))
 
 
 def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -339,11 +477,16 @@ class HashEmbedder(Embedder):
         """The length of each text in tokens, special tokens included."""
         return np.array([len(self._PATTERN.findall(text)) + 2 for text in texts], np.int64)
 
-    def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
+    def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
         for text in texts:
             words = list(itertools.islice(self._PATTERN.finditer(text), max(0, self.max_tokens - 2)))
             bounds = np.array([word.span() for word in words], np.int32).reshape(-1, 2)
             yield _Tokens(np.array(["", *(word.group() for word in words), ""]), bounds, 1)
+
+    def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
+        for one in passes:
+            hidden = self._hidden(one.ids)
+            yield Encoded(np.stack(list(map(mean, hidden))), hidden)
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         texts = ids.tolist()

@@ -42,8 +42,7 @@ def check_encoder_files(files: Mapping[str, Path]) -> None:
         longest = settings.get("max_tokens")
         if not isinstance(longest, int) or not 3 <= longest <= 1 << 20:
             raise CorruptBlob(f"{path}: max_tokens is {longest!r:.80}; expected a whole number of at least 3")
-    if "tokenizer.json" in files:
-        path = files["tokenizer.json"]
+    for path in (path for name, path in sorted(files.items()) if name.rpartition("/")[2] == "tokenizer.json"):
         tokenizer = _json(path, MANIFEST_BYTES)
         try:
             _check_steps({name: tokenizer.get(name) for name in _STEPS})

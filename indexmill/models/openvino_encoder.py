@@ -20,7 +20,16 @@ import numpy as np
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.forks import Lock, keep_forever, renew_in_children
-from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
+from indexmill.models.embedder import (
+    NO_PROMPTS,
+    Encoded,
+    EncoderFingerprint,
+    Pass,
+    Prompts,
+    TokenEncoder,
+    cut_dimension,
+)
+from indexmill.models.pooling import POOLINGS, pooled
 from indexmill.store.canonical import digest_of, digest_of_file
 
 if TYPE_CHECKING:
@@ -65,7 +74,16 @@ class _Runtime(NamedTuple):
 class OpenVINOEmbedder(TokenEncoder):
     """An Embedder that runs a converted graph; open it with `OpenVINOEmbedder.open`."""
 
-    def __init__(self, files: Mapping[str, Path], *, threads: int, precision: str, streams: int = 1) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, Path],
+        *,
+        threads: int,
+        precision: str,
+        streams: int,
+        prompts: Prompts,
+        dimension: int | None,
+    ) -> None:
         if precision not in ("auto", "f32", "bf16"):
             raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
         try:
@@ -77,8 +95,15 @@ class OpenVINOEmbedder(TokenEncoder):
         self._files = dict(files)
         self._threads, self._streams, self._precision = threads, streams, precision
         self._lock = Lock()
-        super().__init__(tokenizer, int(settings["max_tokens"]))
-        self.dimension = int(settings["dimension"])
+        super().__init__(tokenizer, int(settings["max_tokens"]), prompts)
+        self.pooling = str(settings["pooling"])
+        if not set(self.pooling.split("+")) <= set(POOLINGS):
+            raise CorruptBlob(f"{files['encoder.json']}: pooling is {self.pooling!r:.80}; expected of {list(POOLINGS)}")
+        self.pools_spans = self.pooling == "mean"
+        self._included = bool(settings.get("include_prompt", True))
+        self._skip = {query: 0 if self._included else self._prompt_tokens(query) for query in (False, True)}
+        self._whole_dimension = int(settings["dimension"])
+        self.dimension = cut_dimension(dimension, self._whole_dimension)
         self._opened: _Runtime | None = self._open()
         renew_in_children(self)
 
@@ -129,12 +154,20 @@ class OpenVINOEmbedder(TokenEncoder):
 
     @classmethod
     def open(
-        cls, folder: Path | str | Mapping[str, Path], *, threads: int = 1, precision: str = "auto", streams: int = 1
+        cls,
+        folder: Path | str | Mapping[str, Path],
+        *,
+        threads: int = 1,
+        precision: str = "auto",
+        streams: int = 1,
+        prompts: Prompts = NO_PROMPTS,
+        dimension: int | None = None,
     ) -> OpenVINOEmbedder:
         """Open a converted encoder (see `convert`): a folder with the four files, or the path of each by its name.
 
         `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32". `streams` passes run
-        at a time, with so many `threads` each: a pass has the same bits in any stream.
+        at a time, with so many `threads` each: a pass has the same bits in any stream. `prompts` are read before texts.
+        Vectors are cut to `dimension`, None for all that the model gives.
         Raises ModelUnavailable where a file or the package openvino is missing, CorruptBlob for an unreadable graph.
         """
         if isinstance(folder, (str, Path)):
@@ -142,7 +175,7 @@ class OpenVINOEmbedder(TokenEncoder):
         missing = sorted(set(ENCODER_FILES) - set(folder))
         if missing:
             raise ModelUnavailable(f"an encoder has the files {list(ENCODER_FILES)}; not given: {missing}")
-        return cls(folder, threads=threads, precision=precision, streams=streams)
+        return cls(folder, threads=threads, precision=precision, streams=streams, prompts=prompts, dimension=dimension)
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
@@ -158,11 +191,14 @@ class OpenVINOEmbedder(TokenEncoder):
             backend="openvino",
             precision={"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(precision, precision),
             instructions=self._instructions(),
-            pooling=self._settings["pooling"],
+            pooling=self.pooling if self._included else f"{self.pooling} without the prompt",
             max_tokens=self.max_tokens,
             dimension=self.dimension,
             libraries={"openvino": self._runtime.version, "tokenizers": tokenizers.__version__},
             reproducible=self._is_reproducible(),
+            query_prompt=self.prompts.query,
+            document_prompt=self.prompts.document,
+            whole_dimension=self._whole_dimension if self.dimension < self._whole_dimension else 0,
         )
 
     def _instructions(self) -> str:
@@ -172,6 +208,18 @@ class OpenVINOEmbedder(TokenEncoder):
         except RuntimeError:
             return ""
         return next((part[4:] for part in requirements.split(";") if part.startswith("isa=")), "")
+
+    def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
+        waiting: deque[Pass] = deque()
+
+        def ids() -> Iterator[NDArray[Any]]:
+            for one in passes:
+                waiting.append(one)
+                yield one.ids
+
+        for hidden in self._all_hidden(ids()):
+            skip = self._skip[waiting.popleft().query]
+            yield Encoded(np.stack([pooled(states, self.pooling, skip) for states in hidden]), hidden)
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         runtime = self._runtime

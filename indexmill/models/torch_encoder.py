@@ -1,94 +1,250 @@
-"""The torch back-end: the model as it is published, for comparison and for processors that OpenVINO does not know.
+"""The torch back-end: sentence-transformers runs a model as it is published, on the processor or on a GPU.
 
-Its matrix products choose their kernel by the number of rows, so in f32 a text's last bits may depend on how many
-others share a pass; the self-test tells, and the fingerprint says so.
+It runs what OpenVINO does not: dense layers, decoders, static embeddings, routers. The library is given texts of one
+token count at a time, so that it pads nothing, and its own `encode_query` and `encode_document` read, pool and project
+them. Sentences are pooled from the tokens of their passage where the model's pooling is the mean, and then go through
+the modules that follow the pooling.
+
+torch's matrix products choose their kernel by the number of rows, so a text's last bits would depend on how many others
+share a pass. So every pass over documents of one length has the same number of rows, filled up with copies of the
+first, and every question has a pass of its own. The self-test tells whether that suffices on this device; the
+fingerprint records the answer, and the device.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexmill.errors import ConfigurationError
+from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
-from indexmill.models.convert import ModelFiles, find_model, load_transformer, read_modules
-from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
-from indexmill.store.canonical import digest_of, digest_of_file
+from indexmill.models.embedder import (
+    NO_PROMPTS,
+    Encoded,
+    EncoderFingerprint,
+    Pass,
+    Prompts,
+    TokenEncoder,
+    cut_dimension,
+)
+from indexmill.models.quiet import quiet
+from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
+from indexmill.store.canonical import digest_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["TorchEmbedder"]
 
+_TOKENS = {"cpu": 256, "cuda": 8192}
+"""The tokens of a full pass: enough for a device to be busy, and few, since a pass with fewer texts is filled up."""
+
 
 class TorchEmbedder(TokenEncoder):
     """An Embedder that runs a sentence-transformers model in torch; open it with `TorchEmbedder.open`."""
 
-    def __init__(self, files: ModelFiles, *, threads: int | None, precision: str) -> None:
+    def __init__(
+        self,
+        files: ModelFiles,
+        *,
+        threads: int | None,
+        precision: str,
+        device: str,
+        prompts: Prompts,
+        dimension: int | None,
+    ) -> None:
         if precision not in ("auto", "f32", "bf16"):
             raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
-        self._files = files
-        self._settings = read_modules(files)
-        tokenizer = (files.folder / "tokenizer.json").read_bytes()
-        super().__init__(tokenizer, int(self._settings["max_tokens"]))
-        self.dimension = int(self._settings["dimension"])
+        found = read_model(files)
+        tokenizer = tokenizer_json(files)
+        super().__init__(tokenizer, found.max_tokens, prompts)
+        self._name, self._digest, self._weights = files.name, files.digest, files.weights_digest
         self._tokenizer_digest = digest_of(tokenizer)
-        self._transformer = load_transformer(files)
-        import torch
-
-        self._precision = "f32" if precision == "auto" else precision
-        if self._precision == "bf16":
-            self._transformer = self._transformer.to(torch.bfloat16)
+        self._pooling = found.pooling
+        self.pools_spans = found.pools_spans
+        self._torch = _import_torch()
         if threads is not None:
-            torch.set_num_threads(threads)  # of the whole process: torch has no other way
-        self._torch = torch
+            self._torch.set_num_threads(threads)  # of the whole process: torch has no other way
+        self._device = _chosen(device, self._torch)
+        self._precision = {"auto": "bf16" if self._device == "cuda" else "f32"}.get(precision, precision)
+        self._model = _load(files.folder, self._device, self._precision, found.max_tokens)
+        self._whole_dimension = int(self._model.get_embedding_dimension())
+        self.dimension = cut_dimension(dimension, self._whole_dimension)
+        self.tokens_per_pass = _TOKENS[self._device]
         self._turn = TorchTurn()
+
+    questions_alone = True
 
     @classmethod
     def open(
-        cls, model: ModelFiles | Path | str, *, threads: int | None = None, precision: str = "auto"
+        cls,
+        model: ModelFiles | Path | str | Mapping[str, Path],
+        *,
+        threads: int | None = None,
+        precision: str = "auto",
+        device: str = "auto",
+        prompts: Prompts = NO_PROMPTS,
+        dimension: int | None = None,
+        name: str = "",
     ) -> TorchEmbedder:
-        """Open a sentence-transformers model: its files, folder or name (see `find_model`).
+        """Open a sentence-transformers model: its files, folder or name (see `find_model`), or each file by its path.
 
-        `threads` sets torch's threads for the whole process. `precision` is "auto" (f32), "f32" or "bf16".
-        Raises ModelUnavailable where the model or torch is missing, ConfigurationError for a model of another make.
+        threads: of torch, in the whole process; None leaves them. precision: "auto" (bf16 on a GPU, f32 on the processor), "f32" or "bf16". device: "auto" (a GPU, where torch has
+        one), "cuda" or "cpu". prompts: read before texts. dimension: vectors are cut to it; None for all that the model
+        gives. name: of a model that is given file by file.
+        Raises ModelUnavailable where the model, the device or a package is missing, ConfigurationError for a model that
+        would run code of its own.
         """
-        files = model if isinstance(model, ModelFiles) else find_model(model)
-        return cls(files, threads=threads, precision=precision)
+        settings: dict[str, Any] = {
+            "threads": threads,
+            "precision": precision,
+            "device": device,
+            "prompts": prompts,
+            "dimension": dimension,
+        }
+        if not isinstance(model, Mapping):
+            return cls(model if isinstance(model, ModelFiles) else find_model(model), **settings)
+        with tempfile.TemporaryDirectory(prefix="indexmill-model-") as folder:
+            for path, file in sorted(model.items()):
+                place = Path(folder) / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(Path(file).absolute())
+            return cls(ModelFiles(name, Path(folder)), **settings)
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
         """The inputs that determine the vectors. The first access runs the self-test."""
+        import sentence_transformers
         import tokenizers
         import transformers
 
+        cuda = self._torch.cuda
         return EncoderFingerprint(
-            model=self._files.name,
-            weights=digest_of_file(self._files.weights),
+            model=self._name,
+            weights=self._weights,
             tokenizer=self._tokenizer_digest,
             graph="",
             backend="torch",
             precision=self._precision,
-            instructions=str(self._torch.backends.cpu.get_cpu_capability()),
-            pooling=str(self._settings["pooling"]),
+            instructions="sm_{}{}".format(*cuda.get_device_capability())
+            if self._device == "cuda"
+            else str(self._torch.backends.cpu.get_cpu_capability()),
+            pooling=self._pooling,
             max_tokens=self.max_tokens,
             dimension=self.dimension,
             libraries={
+                "sentence-transformers": sentence_transformers.__version__,
                 "tokenizers": tokenizers.__version__,
                 "torch": str(self._torch.__version__),
                 "transformers": transformers.__version__,
             },
             reproducible=self._is_reproducible(),
+            files=self._digest,
+            query_prompt=self.prompts.query,
+            document_prompt=self.prompts.document,
+            whole_dimension=self._whole_dimension if self.dimension < self._whole_dimension else 0,
+            device=f"cuda {cuda.get_device_name()}" if self._device == "cuda" else "cpu",
         )
 
-    def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
-        return self._turn.run(partial(self._pass, ids))
+    def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
+        for one in passes:
+            yield self._turn.run(partial(self._pass, one))
 
-    def _pass(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+    def _pass(self, one: Pass) -> Encoded:
+        encode = self._model.encode_query if one.query else self._model.encode_document
+        count, length = one.ids.shape
+        rows = 1 if one.query else self._texts_per_pass(length)
+        texts = [*one.texts, *one.texts[:1] * (rows - count)]
+        ask = partial(encode, texts, prompt=self._prompt(one.query), batch_size=len(texts), show_progress_bar=False)
+        if not one.states:
+            return Encoded(np.asarray(ask(), np.float32)[:count], None)
+        found = ask(output_value=None)[:count]
+        vectors = _array(self._torch.stack([row["sentence_embedding"] for row in found]))
+        states = _array(self._torch.stack([row["token_embeddings"] for row in found]))
+        if states.shape[1] != length:
+            raise ConfigurationError(
+                f"{self._name}: sentence-transformers reads {states.shape[1]} tokens where tokenizer.json gives "
+                f"{length}, so sentences cannot be told apart; set embed.sentences to separate"
+            )
+        return Encoded(vectors, states)
+
+    def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._turn.run(partial(self._projected, means))
+
+    def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The vectors of spans: what the modules after the pooling make of means of hidden states."""
+        modules = list(self._model)
+        after = modules[1 + next(at for at, module in enumerate(modules) if type(module).__name__ == "Pooling") :]
+        if not after:
+            return means
         with self._torch.inference_mode():
-            states = self._transformer(input_ids=self._torch.from_numpy(ids), attention_mask=None).last_hidden_state
-            hidden: NDArray[np.float32] = states.float().numpy()
-        return hidden
+            given = self._torch.from_numpy(means).to(self._model.device, self._model.dtype)
+            features = {"sentence_embedding": given}
+            for module in after:
+                features = module(features)
+            return _array(features["sentence_embedding"])
+
+
+def _array(tensor: Any) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = tensor.float().cpu().numpy()
+    return found
+
+
+def _import_torch() -> Any:
+    try:
+        import torch  # heavy, and only this back-end needs it
+    except ImportError as error:
+        raise not_installed("running the encoder in torch", "torch", error, extra="encoders") from error
+    return torch
+
+
+def _chosen(device: str, torch: Any) -> str:
+    """The device that torch runs on: "cuda" or "cpu"."""
+    if device not in ("auto", "cuda", "cpu"):
+        raise ConfigurationError(f"device is {device!r}; it must be auto, cuda or cpu")
+    there = bool(torch.cuda.is_available())
+    if device == "cuda" and not there:
+        raise ModelUnavailable("embed.device is cuda, and torch has no GPU here; set it to cpu, or to auto")
+    return "cuda" if there and device != "cpu" else "cpu"
+
+
+def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
+    """The model; the hub is never asked, no code of the model's runs, and no pickle is opened.
+
+    Raises ModelUnavailable where a package is missing, or the library cannot open the model.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with quiet():
+        torch = _import_torch()
+        try:
+            from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging as transformers_logging
+        except ImportError as error:
+            raise not_installed(
+                "running the encoder in torch", "sentence_transformers", error, extra="encoders"
+            ) from error
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the library's own
+        kind = torch.bfloat16 if precision == "bf16" else torch.float32
+        try:
+            model: Any = SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"dtype": kind, "use_safetensors": True},
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+            raise ModelUnavailable(
+                f"{folder}: sentence-transformers cannot open this model: {type(error).__name__}: {error!s:.500}"
+            ) from error
+        model = model.eval().to(kind)
+        if hasattr(type(model[0]), "max_seq_length"):
+            model.max_seq_length = max_tokens
+        return model

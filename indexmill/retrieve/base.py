@@ -96,11 +96,11 @@ class QueryBatch:
     """The questions of one retrieval, and the results that its methods share.
 
     questions: validated, not empty. vectors: ``(n_questions, d) float32``, parallel to questions; d is 0 if no method
-    uses vectors. encode: encodes further texts, such as a name in a question; None if the caller passed the vectors.
-    allowed: the passages that take part, the same for all questions; None for all. readable: the passages that the
-    asker may read, ``allowed`` among them; None if the asker may read all. explain: True if hits carry explanations.
-    names: for each question, canonical names that it is known to mention, beside those in its text; empty if there are
-    none for any question. shared: results by name.
+    uses vectors. encode: encodes further texts, such as a name in a question, as the index's own texts are; None if the
+    caller passed the vectors. allowed: the passages that take part, the same for all questions; None for all. readable:
+    the passages that the asker may read, ``allowed`` among them; None if the asker may read all. explain: True if hits
+    carry explanations. names: for each question, canonical names that it is known to mention, beside those in its text;
+    empty if there are none for any question. shared: results by name.
     """
 
     questions: Sequence[str]

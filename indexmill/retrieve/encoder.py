@@ -1,13 +1,18 @@
-"""The encoder of questions: the snapshot's own, else the model it names, if installed."""
+"""The encoder of questions: the snapshot's own, else the model it names, if installed.
+
+Prompts and the dimension come from the manifest, which says how the index's own texts were encoded.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from indexmill.errors import ModelUnavailable
-from indexmill.store.canonical import digest_of_file
+from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from indexmill.models.embedder import Embedder
     from indexmill.retrieve.artifacts import Artifacts
 
@@ -29,17 +34,16 @@ def open_encoder(artifacts: Artifacts) -> Embedder:
     named = artifacts.manifest.models.get("encoder")
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
     carried = {artifact.name.partition("/")[2]: artifact for artifact in artifacts.manifest.under("encoder")}
-    precision = str(made_by.get("precision", "auto"))
+    # bf16 agrees with f32 to four digits, so a machine without it may still encode questions.
+    precision = "f32" if made_by.get("precision") == "f32" else "auto"
     try:
         if carried:
             from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
-            from indexmill.models.openvino_encoder import OpenVINOEmbedder
 
             files = {name: artifacts.file(artifact.name) for name, artifact in carried.items()}
             check_encoder_files(files)
             with encoder_errors(artifacts.path):
-                # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
-                return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto", streams=STREAMS)
+                return _carried(files, made_by, precision)
         if made_by.get("backend") == "hash":
             from indexmill.models.embedder import HashEmbedder
 
@@ -49,16 +53,37 @@ def open_encoder(artifacts: Artifacts) -> Embedder:
         raise ModelUnavailable(f"{artifacts.path}: questions cannot be encoded here: {error}; {_ADVICE}") from error
 
 
+def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: str) -> Embedder:
+    """The encoder that the snapshot carries: a converted one, or a model as it is published, which torch runs.
+
+    Raises CorruptBlob for one that does not go with the manifest, or would run code of its own.
+    """
+    from indexmill.models.embedder import Prompts
+
+    prompts = Prompts(str(made_by.get("query_prompt", "")), str(made_by.get("document_prompt", "")))
+    dimension = made_by.get("dimension")
+    try:
+        if "modules.json" in files:
+            from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
+
+            name = str(made_by.get("model", ""))
+            return TorchEmbedder.open(files, precision=precision, prompts=prompts, dimension=dimension, name=name)
+        from indexmill.models.openvino_encoder import OpenVINOEmbedder
+
+        return OpenVINOEmbedder.open(files, precision=precision, streams=STREAMS, prompts=prompts, dimension=dimension)
+    except ConfigurationError as error:
+        raise CorruptBlob(f"the encoder of the snapshot cannot be used: {error}") from error
+
+
 def _installed(model: str, weights: str, precision: str) -> Embedder:
     """The installed model of this name; raises ModelUnavailable if its weights have another digest."""
-    from indexmill.models.convert import find_model
+    from indexmill.models.sentence_model import find_model
 
     if not model:
         raise ModelUnavailable("the snapshot neither carries an encoder nor names one")
     files = find_model(model)
-    digest = digest_of_file(files.weights)
-    if digest != weights:
-        raise ModelUnavailable(f"{files.weights} has the SHA-256 {digest}; the snapshot was made with {weights}")
+    if (digest := files.weights_digest) != weights:
+        raise ModelUnavailable(f"{files.folder} has weights of SHA-256 {digest}; the snapshot was made with {weights}")
     from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
 
     return TorchEmbedder.open(files, precision=precision)

@@ -10,6 +10,7 @@ import re
 
 __all__ = [
     "BRANCH",
+    "ENCODER_VERSION",
     "FORMAT_VERSION",
     "READER_VERSION",
     "RIGHTS_VERSION",
@@ -64,7 +65,10 @@ FORMAT_VERSION = 1
 RIGHTS_VERSION = 2
 """The oldest reader of a snapshot that says who may read its documents: an older one would show them to everyone."""
 
-READER_VERSION = RIGHTS_VERSION
+ENCODER_VERSION = 3
+"""The reader version that knows encoders with prompts, cut vectors, other poolings than the mean, or run by torch."""
+
+READER_VERSION = ENCODER_VERSION
 """The newest ``minimum_reader_version`` of a manifest that this indexmill understands."""
 
 BRANCH = "main"

@@ -104,8 +104,7 @@ class Configuration(Settings):
         sections |= {"resolve"} if self.describes else set()
         shaping = self.model_dump(mode="json", include=sections)
         shaping["llm"] = self.llm.shaping()
-        shaping["embed"].pop("allow_hub")
-        shaping["embed"].pop("model")  # the place of the model; its digest is in the models' fingerprints
+        shaping["embed"] = self.embed.shaping()  # the model's digest is in the models' fingerprints
         if self.recognise.published_name is None:
             shaping["recognise"].pop("recogniser")
         if self.corpus is not None and self.corpus.access is not None:

@@ -39,12 +39,38 @@ class EmbedSettings(Settings):
     """Which encoder makes the vectors, and how."""
 
     model: str = Field("all-MiniLM-L6-v2", min_length=1, description="a path, or the name of an installed model")
-    backend: Literal["openvino", "torch"] = Field("openvino", description="what runs the model")
-    precision: Literal["auto", "bf16", "f32"] = Field("auto", description="auto: bf16 where the processor has it")
+    backend: Literal["openvino", "torch"] = Field(
+        "openvino", description="what runs the model; torch runs any of sentence-transformers, also on a GPU"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where torch runs the model; auto: on a GPU where there is one"
+    )
+    precision: Literal["auto", "bf16", "f32"] = Field(
+        "auto", description="auto: bf16 where the processor has it; with torch on a GPU alone"
+    )
+    query_prompt: str | None = Field(
+        None, max_length=2000, description="what the model reads before a question; default: what the model says"
+    )
+    document_prompt: str | None = Field(
+        None, max_length=2000, description="what it reads before a passage, a title or a name; default: as above"
+    )
+    dimensions: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="cut vectors to so many numbers, for a Matryoshka model; default: all that it gives"
+    )
     sentences: Literal["pooled", "separate"] = Field(
-        "pooled", description="pooled: from the passage's own pass, free; separate: a pass of its own, twice the work"
+        "pooled",
+        description="pooled: from the passage's own pass, free; separate: a pass of its own, twice the work, and the "
+        "way of every model whose pooling is not the mean",
     )
     allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
+
+    def shaping(self) -> dict[str, Any]:
+        """The settings that shape vectors beside the models' fingerprints, JSON-ready.
+
+        Prompts, the dimension and the device are in the fingerprints. The settings named here are those that always
+        were in a manifest, so that it stays the same.
+        """
+        return self.model_dump(mode="json", include={"backend", "precision", "sentences"})
 
 
 class Price(Settings):

@@ -1,7 +1,8 @@
-"""Stage `encoder`: the converted model of the snapshot, so that workers and readers start without torch.
+"""Stage `encoder`: the model of the snapshot, so that workers and readers need no other.
 
 Loading torch and converting a model takes seconds in every process; the converted files open in half a second. They
-are a part like any other, keyed by the digest of the weights and the versions of the converting libraries.
+are a part like any other, keyed by the digest of the model and the versions of the converting libraries. A model that
+torch runs is carried as it is published.
 """
 
 from __future__ import annotations
@@ -13,16 +14,27 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from indexmill.errors import IndexmillError
-from indexmill.models.convert import ModelFiles, convert, find_model, read_modules
-from indexmill.models.embedder import Embedder, HashEmbedder, TokenEncoder, Tokeniser
+from indexmill.errors import ConfigurationError, IndexmillError
+from indexmill.models.convert import convert
+from indexmill.models.embedder import (
+    NO_PROMPTS,
+    Embedder,
+    HashEmbedder,
+    Prompts,
+    TokenEncoder,
+    Tokeniser,
+    cut_dimension,
+    document_tokens,
+)
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
+from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import digest_of
+from indexmill.store.layout import ENCODER_VERSION
 from schemas.config import EmbedSettings
 from storage.processes import this_process
 from storage.protocol import Store
 from storage.stores import open_store
-from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Settings, Stage, left_out_at, worker_arg
 
 __all__ = [
     "HASH_MODEL",
@@ -48,6 +60,9 @@ class EncoderChoice:
     backend: str  # "hash", "openvino" or "torch"
     precision: str
     model: ModelFiles | None
+    prompts: Prompts = NO_PROMPTS
+    dimension: int | None = None  # that vectors are cut to
+    device: str = "auto"
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
@@ -55,8 +70,9 @@ class EncoderChoice:
         if self.model is None:
             double = HashEmbedder()
             return {"backend": self.backend, "max_tokens": double.max_tokens, "tokenizer": ""}
+        whole = read_model(self.model).max_tokens
         return {
-            "max_tokens": read_modules(self.model)["max_tokens"],
+            "max_tokens": document_tokens(self._tokenizer_json, whole, self.prompts.document),
             "tokenizer": digest_of(self._tokenizer_json),
         }
 
@@ -69,15 +85,22 @@ class EncoderChoice:
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
         """The arguments for a worker to open the encoder (see `encoder_of`).
 
-        `files` are the digests of the converted files by name; empty for a back-end that reads the model itself.
+        `files` are the digests of the files that the stage `encoder` made, by name; empty for the double.
         """
-        path = str(self.model.folder) if self.model is not None else ""
-        return {"backend": self.backend, "precision": self.precision, "path": path, "files": dict(files)}
+        return {
+            "backend": self.backend,
+            "precision": self.precision,
+            "name": self.model.name if self.model is not None else "",
+            "files": dict(files),
+            "prompts": list(self.prompts),
+            "dimension": self.dimension,
+            "device": self.device,
+        }
 
     @cached_property
     def _tokenizer_json(self) -> bytes:
         assert self.model is not None  # noqa: S101 - the double has no file
-        return (self.model.folder / "tokenizer.json").read_bytes()
+        return tokenizer_json(self.model)
 
 
 @dataclass(frozen=True)
@@ -103,8 +126,23 @@ class OpenedEncoder:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fingerprint without the model's name, which is informative only: a folder may be renamed."""
+        """The part of the fingerprint that determines vectors of documents.
+
+        Not the model's name, which is informative only: a folder may be renamed. Not the prompt of questions, either:
+        with another, the index is the same.
+        """
         return _numbers(self.fingerprint)
+
+    @property
+    def minimum_reader_version(self) -> int:
+        """The oldest reader that encodes questions with it: those of version 1 know no prompt and no other pooling."""
+        later = {"files", "query_prompt", "document_prompt", "whole_dimension"} & self.fingerprint.keys()
+        return ENCODER_VERSION if later or self.fingerprint["pooling"] != "mean" else 1
+
+    @property
+    def pools_spans(self) -> bool:
+        """True if a sentence's vector can be pooled from the tokens of the passage around it."""
+        return str(self.fingerprint["pooling"]).partition(" ")[0] == "mean"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +165,25 @@ class EncoderSettings(Settings):
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """The encoder that the settings name; raises ModelUnavailable if it is not installed."""
+    """The encoder that the settings name.
+
+    Raises ModelUnavailable if it is not installed, ConfigurationError for settings that the model does not allow.
+    """
     if settings.model == HASH_MODEL:
         return EncoderChoice(HASH_MODEL, "f32", None)
     model = find_model(settings.model, allow_hub=settings.allow_hub)
-    return EncoderChoice(settings.backend, settings.precision, model)
+    found = read_model(model)
+    if settings.backend == "openvino" and found.beyond_graph:
+        raise ConfigurationError(
+            f"{model.folder}: OpenVINO does not run this model, since {found.beyond_graph}; set embed.backend to torch"
+        )
+    if found.dimension:
+        cut_dimension(settings.dimensions, found.dimension)
+    prompts = Prompts(
+        found.prompts.query if settings.query_prompt is None else settings.query_prompt,
+        found.prompts.document if settings.document_prompt is None else settings.document_prompt,
+    )
+    return EncoderChoice(settings.backend, settings.precision, model, prompts, settings.dimensions, settings.device)
 
 
 def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
@@ -173,13 +225,15 @@ def _machine() -> list[str]:
 
 
 def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fingerprint.items() if name != "model"}
+    return {name: value for name, value in fingerprint.items() if name not in ("model", "query_prompt")}
 
 
 def _open(store: Store, opening: Mapping[str, Any]) -> Embedder:
     files = tuple(sorted((name, str(store.open_local(digest))) for name, digest in opening["files"].items()))
+    prompts = Prompts(*opening.get("prompts", ()))
+    more = (opening.get("name", ""), prompts, opening.get("dimension"), opening.get("device", "auto"))
     with _opening:
-        return _opened(opening["backend"], opening["precision"], opening["path"], files)
+        return _opened(opening["backend"], opening["precision"], files, *more)
 
 
 @cache
@@ -195,28 +249,42 @@ streams take as long as one; the result of a pass is the same in any stream."""
 
 
 @cache
-def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str], ...]) -> Embedder:
+def _opened(
+    backend: str,
+    precision: str,
+    files: tuple[tuple[str, str], ...],
+    name: str,
+    prompts: Prompts,
+    dimension: int | None,
+    device: str,
+) -> Embedder:
     if backend == HASH_MODEL:
         return HashEmbedder()
+    named = {path: Path(file) for path, file in files}
     if backend == "openvino":
-        named = {name: Path(file) for name, file in files}
-        return OpenVINOEmbedder.open(named, threads=1, precision=precision, streams=_STREAMS)
+        return OpenVINOEmbedder.open(
+            named, threads=1, precision=precision, streams=_STREAMS, prompts=prompts, dimension=dimension
+        )
     from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
 
-    return TorchEmbedder.open(path, precision=precision)
+    return TorchEmbedder.open(
+        named, threads=1, precision=precision, device=device, prompts=prompts, dimension=dimension, name=name
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionSettings(Settings):
-    """The model to convert. model: the digest of its files. path: their folder."""
+    """The model to convert. model: the digest of its files. path: their folder. backend: what is to run it."""
 
     model: str
     name: str
     path: str = worker_arg()
+    backend: str = left_out_at("openvino")
 
 
 def _compute(part: Part[ConversionSettings]) -> Outputs:
-    return Outputs(files=convert(ModelFiles(part.settings.name, Path(part.settings.path))))
+    files = ModelFiles(part.settings.name, Path(part.settings.path))
+    return Outputs(files=convert(files) if part.settings.backend == "openvino" else files.parts)
 
 
 STAGE = Stage(

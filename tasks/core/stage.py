@@ -238,7 +238,7 @@ class Outputs:
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     packs: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
     texts: int = 0
@@ -384,7 +384,7 @@ def make_part(job: Job) -> PartResult:
         rows[name] = max((len(array) for array in arrays.values()), default=0)
     for name, data in sorted(outputs.files.items()):
         digests[name] = store.put_blob(data)
-        sizes[name] = len(data)
+        sizes[name] = len(data) if isinstance(data, bytes) else data.stat().st_size
     seconds = time.perf_counter() - started
     made = Receipt(
         stage=stage.name,

@@ -100,7 +100,7 @@ class CorpusRun(BaseRun, PartRunner):
     # Steps that no stage drives itself
 
     def encoder(self) -> None:
-        """Find the model and, for a back-end that runs converted files, convert it once."""
+        """Find the model, and have its files made a part: converted, or as they are published."""
         if self._encoder is not None:
             return
         spec = self._conversion()
@@ -116,11 +116,13 @@ class CorpusRun(BaseRun, PartRunner):
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
     def _conversion(self) -> PartSpec | None:
-        """The spec of the converted model; None for a back-end that needs no conversion."""
+        """The spec of the model's files; None for the double, which has none."""
         model = self.choice.model
-        if self.choice.backend != "openvino" or model is None:
+        if model is None:
             return None
-        settings = encoder.ConversionSettings(model=model.digest, name=model.name, path=str(model.folder))
+        settings = encoder.ConversionSettings(
+            model=model.digest, name=model.name, path=str(model.folder), backend=self.choice.backend
+        )
         return PartSpec(WHOLE, {}, settings)
 
     def scan(self) -> None:

@@ -78,7 +78,9 @@ def manifest_of(run: CorpusRun) -> Manifest:
     )
     published = run.configuration.published()
     return Manifest(
-        minimum_reader_version=RIGHTS_VERSION if "corpus" in published else 1,
+        minimum_reader_version=max(
+            RIGHTS_VERSION if "corpus" in published else 1, run.opened_encoder.minimum_reader_version
+        ),
         corpus=Corpus(
             fingerprint=run.corpus.fingerprint,
             documents=run.corpus.documents,

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from indexmill.models.convert import DEFAULT_MODEL
 from indexmill.models.embedder import Embedder, HashEmbedder, self_test
+from indexmill.models.sentence_model import DEFAULT_MODEL
 from tests.encoders import WORDS, needs_model, texts, written
 
 TEXTS = ["The river ran past the old mill.", "The river runs past the mill.", "Tax law of 1921.", "", "  \n "]

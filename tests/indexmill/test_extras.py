@@ -14,7 +14,6 @@ import indexmill
 from indexmill import extras
 from indexmill.errors import ModelUnavailable
 from indexmill.extras import install, not_installed
-from indexmill.models.convert import ModelFiles, load_transformer
 from indexmill.models.embedder import Tokeniser
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from indexmill.models.recogniser import SpacyRecogniser
@@ -116,8 +115,6 @@ def test_every_optional_package_is_asked_for_by_its_extra(tmp_path: Path, monkey
         Tokeniser(b"{}", 8)
     with pytest.raises(ModelUnavailable, match=r"package spacy.*'indexmill\[pipeline\]', or set the recogniser"):
         SpacyRecogniser("en_core_web_sm")
-    with pytest.raises(ModelUnavailable, match=r"package torch.*'indexmill\[rerank\]'"):
-        load_transformer(ModelFiles("x", tmp_path))
     for name in ENCODER_FILES:
         (tmp_path / name).write_bytes(b"{}" if name != "encoder.json" else b'{"max_tokens":8}')
     with pytest.raises(ModelUnavailable, match=r"'indexmill\[query\]'"):

@@ -52,7 +52,7 @@ __all__ = [
     "part_with",
 ]
 
-OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "path": "", "files": {}}
+OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "files": {}}
 """What opens the deterministic encoder."""
 
 CLOSED: Mapping[str, Any] = {"backend": "none", "files": {}}

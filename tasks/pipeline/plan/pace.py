@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from schemas.config import EmbedSettings
 from storage.clock import from_timestamp
 from storage.runs import Run
 
@@ -52,7 +53,7 @@ def seconds_of(
     rates: dict[str, list[float]] = {}
     used: dict[str, None] = {}
     for run in ended:
-        same_encoder = _embed(run) == dict(embed)
+        same_encoder = {**EmbedSettings().model_dump(mode="json"), **_embed(run)} == dict(embed)
         for stage, counts in _stages(run).items():
             unit = _unit(counts)
             if unit and (same_encoder or "vectors_made" not in counts):
@@ -118,6 +119,8 @@ def _by_vector(ended: Iterable[Run]) -> set[str]:
     return {stage for run in ended for stage, counts in _stages(run).items() if "vectors_made" in counts}
 
 
-def _embed(run: Run) -> Any:
+def _embed(run: Run) -> dict[str, Any]:
+    """The settings of the encoder that a run recorded, those of its day."""
     configuration = run.start.details.get("configuration")
-    return configuration.get("embed") if isinstance(configuration, dict) else None
+    found = configuration.get("embed") if isinstance(configuration, dict) else None
+    return found if isinstance(found, dict) else {"model": ""}

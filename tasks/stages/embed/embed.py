@@ -212,9 +212,10 @@ class EmbedStageSettings(EncoderSettings):
 
 def drive(run: Run) -> None:
     """Make the vectors of passages and sentences that no earlier part holds."""
+    encoder = run.opened_encoder
     settings = EmbedStageSettings(
-        **run.opened_encoder.settings,
-        sentences=run.configuration.embed.sentences,
+        **encoder.settings,
+        sentences=run.configuration.embed.sentences if encoder.pools_spans else "separate",
         title_in_passage=run.configuration.split.title_in_passage,
     )
     run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])

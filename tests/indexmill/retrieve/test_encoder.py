@@ -168,7 +168,7 @@ def test_what_this_machine_lacks_is_not_the_fault_of_the_encoder(
         raise error
 
     with indexmill.open(publish(tmp_path / "store", {"encoder.json": b"{}"})) as snapshot:
-        monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode=fails))
+        monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode_queries=fails))
         with pytest.raises(type(error), match=str(error.args[-1])):
             snapshot.encode(["bridge"])
 
@@ -181,6 +181,6 @@ def test_only_the_encoder_that_a_snapshot_carries_is_its_artifact(
         raise RuntimeError("CUDA error")
 
     with indexmill.open(publish(tmp_path / "store", {"encoder.json": b"{}"} if carries else {})) as snapshot:
-        monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode=fails))
+        monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode_queries=fails))
         with pytest.raises(expected, match="CUDA error"):
             snapshot.encode(["bridge"])

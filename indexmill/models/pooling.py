@@ -1,0 +1,56 @@
+"""Pooling of one text's hidden states into its vector, as sentence-transformers defines it, in NumPy.
+
+Every sum is over the rows of one text in order, so that a vector depends on these rows alone. No text is padded, so no
+mask is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["POOLINGS", "mean", "pooled"]
+
+
+def mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of one text's rows, added in order."""
+    return _sum(states) / np.float32(len(states))
+
+
+def _sum(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    total: NDArray[np.float32] = np.add.reduce(states, axis=0, dtype=np.float32)
+    return total
+
+
+def _maximum(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    largest: NDArray[np.float32] = states.max(axis=0)
+    return largest
+
+
+POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = MappingProxyType(
+    {
+        "cls": lambda states: states[0],
+        "lasttoken": lambda states: states[-1],
+        "max": _maximum,
+        "mean": mean,
+        "mean_sqrt_len_tokens": lambda states: _sum(states) / np.sqrt(np.float32(len(states))),
+    }
+)
+"""The vector of a text's hidden states ``(tokens, d)``, by the library's name of the pooling."""
+
+
+def pooled(states: NDArray[np.float32], pooling: str, skip: int = 0) -> NDArray[np.float32]:
+    """The vector of one text, not normalised.
+
+    states: ``(tokens, d)``. pooling: a name, or several with ``+`` between, whose vectors are joined. skip: the tokens
+    of a prompt that takes no part, those before it included; a text that is cut within its prompt keeps its last token.
+    """
+    states = states[min(skip, len(states) - 1) :]
+    vectors = [POOLINGS[mode](states) for mode in pooling.split("+")]
+    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)

