@@ -20,7 +20,7 @@ needs_sentence_transformers = pytest.mark.skipif(
     reason="needs sentence-transformers and openvino",
 )
 
-TOKENS = 64
+TOKENS = 160
 """The most tokens that each model reads."""
 
 _SIZES: Mapping[str, Any] = {

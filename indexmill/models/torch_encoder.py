@@ -96,9 +96,10 @@ class TorchEmbedder(TokenEncoder):
     ) -> TorchEmbedder:
         """Open a sentence-transformers model: its files, folder or name (see `find_model`), or each file by its path.
 
-        threads: of torch, in the whole process; None leaves them. precision: "auto" (bf16 on a GPU, f32 on the processor), "f32" or "bf16". device: "auto" (a GPU, where torch has
-        one), "cuda" or "cpu". prompts: read before texts. dimension: vectors are cut to it; None for all that the model
-        gives. name: of a model that is given file by file.
+        threads: of torch, in the whole process; None leaves them. precision: "auto" (bf16 on a GPU, f32 on the
+        processor), "f32" or "bf16". device: "auto" (a GPU, where torch has one), "cuda" or "cpu". prompts: read before
+        texts. dimension: vectors are cut to it; None for all that the model gives. name: of a model that is given file
+        by file.
         Raises ModelUnavailable where the model, the device or a package is missing, ConfigurationError for a model that
         would run code of its own.
         """

@@ -157,7 +157,7 @@ def test_what_is_left_for_a_document_is_less_by_its_prompt(models: dict[str, Pat
     assert encoder.max_tokens == encoder.fingerprint.max_tokens == TOKENS - len(prompt)
     assert encoder.count_tokens(["the bridge"]).tolist() == [4]  # as without the prompt
     with pytest.raises(ConfigurationError, match=r"embed\.document_prompt"):
-        document_tokens(tokenizer_json(files), TOKENS, "the bridge " * 20)
+        document_tokens(tokenizer_json(files), TOKENS, "the bridge " * 60)
 
 
 def test_every_file_that_shapes_vectors_is_in_the_fingerprint(copy: Callable[[str], Path]) -> None:
@@ -255,7 +255,7 @@ def test_the_smallest_limit_of_tokens_counts(copy: Callable[[str], Path]) -> Non
     change(folder / "sentence_bert_config.json", max_seq_length=20)
     found = read_model(ModelFiles("m", folder))
     assert found.max_tokens == 20 == own(folder).max_seq_length
-    long = " ".join(["bridge"] * 40)
+    long = " ".join(["bridge"] * 200)
     expected = own(folder).encode([long], prompt="", normalize_embeddings=True)
     assert np.allclose(TorchEmbedder.open(folder).encode([long]), expected, atol=1e-5)
 
@@ -266,7 +266,7 @@ def test_a_model_that_reads_in_lower_case_does_so_in_every_back_end(copy: Callab
     change(folder / "sentence_bert_config.json", do_lower_case=True)
     assert json.loads(tokenizer_json(ModelFiles("m", folder))) == tokenizer  # it does already
     (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "normalizer": None}))
-    (tokens,) = Tokeniser(tokenizer_json(ModelFiles("m", folder)), 64).token_offsets(["The BRIDGE"])
+    (tokens,) = Tokeniser(tokenizer_json(ModelFiles("m", folder)), TOKENS).token_offsets(["The BRIDGE"])
     assert tokens.tolist() == [[0, 3], [4, 10]]
     change(folder / "sentence_bert_config.json", do_lower_case=False)
     assert b"Lowercase" not in tokenizer_json(ModelFiles("m", folder))
