@@ -53,7 +53,7 @@ def seconds_of(
     rates: dict[str, list[float]] = {}
     used: dict[str, None] = {}
     for run in ended:
-        same_encoder = {**EmbedSettings().model_dump(mode="json"), **_embed(run)} == dict(embed)
+        same_encoder = _whole(_embed(run)) == _whole(embed)
         for stage, counts in _stages(run).items():
             unit = _unit(counts)
             if unit and (same_encoder or "vectors_made" not in counts):
@@ -117,6 +117,11 @@ def _unit(counts: Mapping[str, Any]) -> int:
 
 def _by_vector(ended: Iterable[Run]) -> set[str]:
     return {stage for run in ended for stage, counts in _stages(run).items() if "vectors_made" in counts}
+
+
+def _whole(embed: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an encoder, with the defaults of those that an earlier run did not know."""
+    return {**EmbedSettings().model_dump(mode="json"), **embed}
 
 
 def _embed(run: Run) -> dict[str, Any]:

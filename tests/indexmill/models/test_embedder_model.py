@@ -205,6 +205,7 @@ def test_weights_that_were_changed_are_refused(tmp_path: Path, monkeypatch: pyte
 def test_an_unknown_model_says_where_to_look(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="path of a sentence-transformers model"):
         find_model("no-such-model")
-    (tmp_path / "modules.json").write_text("[]")
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ModelUnavailable, match=r"model\.safetensors: missing"):
         find_model(tmp_path)

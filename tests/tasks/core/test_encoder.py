@@ -28,7 +28,7 @@ class Fresh(TokenEncoder):
     def fingerprint(self) -> EncoderFingerprint:
         return dataclasses.replace(HashEmbedder().fingerprint, reproducible=self._is_reproducible())
 
-    def _hidden(self, ids: Any) -> Any:
+    def _encoded(self, passes: Any) -> Any:
         raise NotImplementedError
 
 
