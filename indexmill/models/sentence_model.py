@@ -42,6 +42,8 @@ _OTHER_FORMS = ("onnx", "openvino")
 _OWN_MODULE = re.compile(r"sentence_transformers(\.[a-z_]+)*\.([A-Z]\w*)")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
+_ROUTES = "router_config.json"
+
 _LEGACY_POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -65,9 +67,12 @@ class ModelFiles:
 
     @cached_property
     def reading(self) -> Path:
-        """The folder of the module that reads texts, with the tokenizer and the configuration of the transformer."""
-        modules = _modules(self.folder)
-        return self.folder / modules[0]["path"]
+        """The folder of the module that reads documents, with its tokenizer and the configuration of a transformer."""
+        folder = self.folder / str(_modules(self.folder)[0]["path"])
+        routes = _read(folder / _ROUTES).get("structure")  # of a model that reads questions in another way
+        route = routes.get("document") if isinstance(routes, dict) else None
+        first = route[0] if isinstance(route, list) and route else None
+        return folder / first if isinstance(first, str) and _PLAIN_NAME.fullmatch(first) else folder
 
     @property
     def parts(self) -> dict[str, Path]:
@@ -282,11 +287,15 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
 
 def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
     """Raise ConfigurationError for a model that could run code when it is opened."""
-    for module in modules:
-        if not _OWN_MODULE.fullmatch(module["type"]):
+    types = [module["type"] for module in modules]
+    for path in sorted(folder.rglob(_ROUTES)):
+        routed = _read(path).get("types")
+        types += routed.values() if isinstance(routed, dict) else [routed]
+    for kind in types:
+        if not isinstance(kind, str) or not _OWN_MODULE.fullmatch(kind):
             raise ConfigurationError(
-                f"{folder / 'modules.json'}: the module {module['type']!r:.100} is none of sentence-transformers, but "
-                "code that comes with the model; such models are not run"
+                f"{folder}: the module {kind!r:.100} is none of sentence-transformers, but code that comes with the "
+                "model; such models are not run"
             )
     if (folder / "adapter_config.json").exists():
         raise ConfigurationError(

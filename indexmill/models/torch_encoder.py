@@ -246,6 +246,6 @@ def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
                 f"{folder}: sentence-transformers cannot open this model: {type(error).__name__}: {error!s:.500}"
             ) from error
         model = model.eval().to(kind)
-        if hasattr(type(model[0]), "max_seq_length"):
+        if type(model[0]).__name__ == "Transformer":
             model.max_seq_length = max_tokens
         return model

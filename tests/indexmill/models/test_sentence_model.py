@@ -149,6 +149,24 @@ def test_a_sentence_goes_through_the_layers_behind_the_mean(models: dict[str, Pa
     assert np.allclose(of_spans[0], expected / np.linalg.norm(expected), atol=1e-5)
 
 
+def test_a_model_may_read_questions_in_another_way_than_documents(models: dict[str, Path], tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Router, StaticEmbedding
+
+    documents = own(models["cls"])
+    questions = StaticEmbedding(documents[0].tokenizer, embedding_dim=32)
+    router = Router.for_query_document(query_modules=[questions], document_modules=[documents[0], documents[1]])
+    SentenceTransformer(modules=[router, documents[2]], device="cpu").save(str(tmp_path / "router"))
+    theirs = own(tmp_path / "router")
+    encoder = TorchEmbedder.open(tmp_path / "router")
+    assert encoder.max_tokens == TOKENS
+    assert np.allclose(encoder.encode(DOCUMENTS), theirs.encode_document(DOCUMENTS), atol=1e-5)
+    assert np.allclose(encoder.encode_queries(QUESTIONS), theirs.encode_query(QUESTIONS), atol=1e-5)
+    change(tmp_path / "router" / "router_config.json", types={"query_0_Own": "modeling.Own"})
+    with pytest.raises(ConfigurationError, match="code that comes with the model"):
+        TorchEmbedder.open(tmp_path / "router")
+
+
 def test_what_is_left_for_a_document_is_less_by_its_prompt(models: dict[str, Path]) -> None:
     files = find_model(models["mean"])
     assert read_model(files).max_tokens == TOKENS
