@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -150,13 +150,8 @@ def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
     """The code of a file as Markdown. dialect: a key of `LANGUAGES`. Raises UnreadableError."""
     language = LANGUAGES[dialect]
     most = min(MAX_BYTES, limits.text_bytes)
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes: generated code, or data")
-    try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+    text = read_text(file, most, f"the file has more than {most:,} bytes: generated code, or data")
+    text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
     lines = text.split("\n")

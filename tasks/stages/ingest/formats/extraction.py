@@ -23,7 +23,10 @@ from typing import Any, BinaryIO, cast
 from indexmill.extras import not_installed
 from tasks.stages.ingest.documents import Location
 
-__all__ = ["Extracted", "Extractor", "Format", "Limits", "UnreadableError"]
+__all__ = ["Extracted", "Extractor", "Format", "Limits", "UnreadableError", "read_text"]
+
+_CHUNK = 1 << 20
+_BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,25 @@ class UnreadableError(Exception):
 
 
 Extractor = Callable[[BinaryIO, Limits], Extracted]
+
+
+def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
+    """The text of a file in UTF-8, without a byte order mark; its line ends are kept.
+
+    too_large: what is wrong with a file of more than `most_bytes`. Memory grows with the file, not with that limit.
+
+    Raises:
+        UnreadableError: the file is larger; or it is not UTF-8, and the cause is the UnicodeDecodeError.
+    """
+    data = bytearray()
+    while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):
+        data += chunk
+    if len(data) > most_bytes:
+        raise UnreadableError("too-large", too_large)
+    try:
+        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` counts the bytes of errors from behind the mark
+    except UnicodeDecodeError as error:
+        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ outputs. Pictures, HTML, widgets and tracebacks are left out; of what a cell pri
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO
 
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.code import fenced
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
 from tasks.stages.ingest.formats.restructured_text import markdown_of
 
 __all__ = ["extract"]
@@ -89,16 +88,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 def _loaded(file: BinaryIO, limits: Limits) -> Mapping[str, Any]:
     most = limits.text_bytes * _TIMES
-    size = file.seek(0, io.SEEK_END)
-    if size > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
-    file.seek(0)
-    data = file.read(size)  # not `most`: the memory for that would be taken at once
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
-    del data
+    text = read_text(file, most, f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
     try:
         notebook = json.loads(text)
     except RecursionError as error:

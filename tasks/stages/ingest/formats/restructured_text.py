@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from indexmill.extras import not_installed
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES
 from tasks.stages.ingest.formats.code import fenced
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -115,13 +115,8 @@ _INDENT = re.compile(r"^", re.MULTILINE)
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
     """The text as Markdown, with the title and the fields of its head. Raises UnreadableError."""
     most = min(MAX_BYTES, limits.text_bytes)
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes; reading it would take minutes")
-    try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+    text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
+    text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
     longest = max(map(len, text.split("\n")))
