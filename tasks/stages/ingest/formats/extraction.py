@@ -14,6 +14,7 @@ Characters that mean something in Markdown are escaped where they would change w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,12 +22,24 @@ from importlib import import_module
 from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 
-__all__ = ["Extracted", "Extractor", "Format", "Limits", "UnreadableError", "read_text"]
+__all__ = [
+    "Extracted",
+    "Extractor",
+    "Format",
+    "Limits",
+    "UnreadableError",
+    "fitting_title",
+    "is_date",
+    "is_language",
+    "read_text",
+]
 
 _CHUNK = 1 << 20
 _BOM = "\ufeff"
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,12 @@ class Limits:
     pages: int = 5_000
     expanded_bytes: int = 256 << 20
     ocr: str = ""
+
+    def check_pages(self, count: int, called: str) -> None:
+        """Raise UnreadableError for a document of more pages than are read; called: what it has instead of pages."""
+        if count > self.pages:
+            found = f"{count:,} {called}; at most {self.pages:,} are read, see corpus.extract.max_pages"
+            raise UnreadableError("too-large", found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,21 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
         return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` counts the bytes of errors from behind the mark
     except UnicodeDecodeError as error:
         raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+
+
+def fitting_title(title: str) -> str:
+    """A title; empty where it is longer than a document's may be: it stands in the text in any case."""
+    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+
+
+def is_date(value: str) -> bool:
+    """True for a date of ISO 8601 such as metadata state, with or without a time: `2024`, `2024-05-01T12:00Z`."""
+    return _DATE.fullmatch(value) is not None
+
+
+def is_language(value: str) -> bool:
+    """True for the tag of a language, such as `en` or `de-CH`."""
+    return _LANGUAGE.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.code import fenced
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title, read_text
 from tasks.stages.ingest.formats.restructured_text import markdown_of
 
 __all__ = ["extract"]
@@ -249,8 +249,7 @@ def _first_heading(source: str) -> str:
 
 
 def _short(title: str) -> str:
-    title = " ".join(title.split())
-    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+    return fitting_title(" ".join(title.split()))
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 import pypdfium2 as pdfium
 
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title
 from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture, require_tesseract
 from tasks.stages.ingest.formats.pdf_markdown import escaped, fenced, table
@@ -426,8 +426,7 @@ def _title(said: dict[str, str], blocks: Sequence[Block], levels: dict[int, int]
     if not first:
         return ""
     largest = max(first, key=lambda number: (round(blocks[number].size, 1), -number))
-    title = " ".join(_heading_text(blocks[largest]).split())
-    return title if len(title.encode()) <= MAX_TITLE_BYTES else ""
+    return fitting_title(" ".join(_heading_text(blocks[largest]).split()))
 
 
 def _is_contents(heading: str) -> bool:

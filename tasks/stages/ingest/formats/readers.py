@@ -28,10 +28,10 @@ import zstandard
 
 from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
+from tasks.stages.ingest.documents import Refusal, Row, clip
 from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, read_text
+from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, fitting_title, read_text
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.registry import format_of
@@ -369,16 +369,11 @@ def _first_heading(markdown: str) -> str:
         elif mark:
             fence = mark[1]
         elif heading := _HEADING.match(line):
-            return _title_or_none(_without_closing_marks(line[heading.end() :].rstrip(" \t")))
+            return fitting_title(_without_closing_marks(line[heading.end() :].rstrip(" \t")))
         elif previous.strip() and _UNDERLINE.match(line):
-            return _title_or_none(previous.strip())
+            return fitting_title(previous.strip())
         previous = "" if fence else line
     return ""
-
-
-def _title_or_none(heading: str) -> str:
-    """The heading, unless it is too long for a title; it stands in the text in any case."""
-    return heading if len(heading.encode("utf-8")) <= MAX_TITLE_BYTES else ""
 
 
 def _without_closing_marks(heading: str) -> str:

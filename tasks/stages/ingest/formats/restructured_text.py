@@ -16,9 +16,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES
 from tasks.stages.ingest.formats.code import fenced
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title, read_text
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -734,8 +733,7 @@ def _title(document: Any) -> str:
             break
         if node.tagname == "title" and node.parent.tagname in ("document", "section"):
             given = node.astext()
-    title = " ".join(given.split())
-    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+    return fitting_title(" ".join(given.split()))
 
 
 def _metadata(document: Any) -> dict[str, Any]:
