@@ -22,7 +22,9 @@ from importlib import import_module
 from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
+from tasks.core.environment import library_versions
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.formats.tesseract import tesseract_versions
 
 __all__ = [
     "Extracted",
@@ -128,9 +130,10 @@ class Format:
     """A format whose files are documents each.
 
     kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that shape the text. dialect: the third argument of the module's function, where it reads several formats.
-    by_default: False for files that are documents only where `corpus.include` or the path names their suffix: a folder
-    of documents may hold code beside them. titled_by_path: a file that gives no title has its path for one.
+    packages that shape the text. has_pictures: pages may be pictures, which tesseract reads where `corpus.extract.ocr`
+    is set. dialect: the third argument of the module's function, where it reads several formats. by_default: False for
+    files that are documents only where `corpus.include` or the path names their suffix: a folder of documents may hold
+    code beside them. titled_by_path: a file that gives no title has its path for one.
     """
 
     kind: str
@@ -138,9 +141,14 @@ class Format:
     version: int
     module: str
     libraries: tuple[str, ...] = ()
+    has_pictures: bool = False
     dialect: str = ""
     by_default: bool = True
     titled_by_path: bool = False
+
+    def versions(self, ocr: str) -> dict[str, str]:
+        """The versions of the packages and programs that shape the text. ocr: as in `Limits`."""
+        return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
         """The format's function; raises the error that says what to install."""

@@ -21,7 +21,7 @@ import pypdfium2 as pdfium
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title
 from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, lines_of, rows_of
-from tasks.stages.ingest.formats.page_ocr import blocks_in_picture, require_tesseract
+from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
 from tasks.stages.ingest.formats.pdf_markdown import escaped, fenced, table
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
@@ -34,6 +34,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     outline_of,
     read_page,
 )
+from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 __all__ = ["extract"]
 

@@ -13,7 +13,7 @@ _CODE = tuple(
 )
 
 FORMATS: tuple[Format, ...] = (
-    Format("pdf", (".pdf",), 1, "pdf", libraries=("pypdfium2",)),
+    Format("pdf", (".pdf",), 1, "pdf", libraries=("pypdfium2",), has_pictures=True),
     Format("notebook", (".ipynb",), 1, "notebook", libraries=("docutils",)),
     Format("restructured-text", (".rst",), 1, "restructured_text", libraries=("docutils",)),
     Format("docx", (".docx", ".docm"), 1, "docx"),

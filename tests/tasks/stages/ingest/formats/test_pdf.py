@@ -24,7 +24,7 @@ from indexmill.errors import ConfigurationError
 from schemas.corpus import CorpusSettings, ExtractSettings
 from tasks.stages.ingest import spill, supervisor
 from tasks.stages.ingest.documents import Row
-from tasks.stages.ingest.formats import page_ocr
+from tasks.stages.ingest.formats import tesseract
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.pdf import extract
 from tasks.stages.ingest.formats.readers import read
@@ -918,7 +918,7 @@ def test_ocr_that_takes_too_long_leaves_the_page_without_text(monkeypatch: pytes
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(page_ocr, "_SECONDS", 0.5)
+    monkeypatch.setattr(tesseract, "_SECONDS", 0.5)
     paper = Paper()
     paper.put(60, 100, "A typed page.")
     paper.page()
