@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
+from tasks.stages.ingest.formats.markdown_marks import code_span, fenced
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["LANGUAGES", "Language", "extract", "fenced"]
+__all__ = ["LANGUAGES", "Language", "extract"]
 
 MAX_BYTES = 3_000_000
 MAX_LINE = 20_000
@@ -133,7 +134,6 @@ _LETTER = re.compile(r"[^\W_]")
 _COMMENT = re.compile(r"^\s*(?:(?:#+(?![A-Za-z])|//+|/\*+|\*+|--+|%+|;+|\"\"\"|''')[:!*=%~-]*)?\s*|\s*\*+/\s*$")
 _COMMENT_LINE = re.compile(r"\s*(?:#(?:\W|$)|//|/\*|\*|--|%|$)")
 _CONDITION = re.compile(r"\s*#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
-_TICKS = re.compile(r"`+")
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,6 @@ def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
     fence = language.fence or dialect
     parts = list(_sections(lines, 0, len(lines) - 1, definitions, fence, 0))
     return Extracted("\n\n".join(parts) + "\n" if parts else "")
-
-
-def fenced(code: str, language: str = "") -> str:
-    """Code in a fence longer than any in it."""
-    longest = max((len(run) for run in _TICKS.findall(code)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{code}\n{fence}"
 
 
 def _sections(
@@ -216,10 +209,7 @@ def _heading(name: str, depth: int) -> str:
     name = " ".join(name.split())
     if len(name) > _MAX_HEADING:
         name = name[:_MAX_HEADING].rpartition(" ")[0] or name[:_MAX_HEADING]
-    longest = max((len(run) for run in _TICKS.findall(name)), default=0)
-    ticks = "`" * (longest + 1)
-    blank = " " if name.startswith("`") or name.endswith("`") else ""
-    return f"{'#' * (depth + 2)} {ticks}{blank}{name}{blank}{ticks}"
+    return f"{'#' * (depth + 2)} {code_span(name)}"
 
 
 # Definitions in a tree.

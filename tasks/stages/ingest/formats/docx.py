@@ -20,7 +20,8 @@ from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import PAGE_BREAK, Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.word_formula import formula, symbol
 from tasks.stages.ingest.formats.word_lists import numbering_of

@@ -19,7 +19,8 @@ from urllib.parse import unquote
 
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, is_date, is_language
-from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 

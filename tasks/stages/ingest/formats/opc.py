@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, is_date, is_language
-from tasks.stages.ingest.formats.markdown_text import clean, clip_title, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import clean, clip_title
 from tasks.stages.ingest.formats.xml import integer, parse, text_of
 
 __all__ = ["Package", "Relationship", "description", "open_package"]

@@ -18,7 +18,8 @@ from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.opc import Package, Relationship, description, open_package
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse

@@ -33,6 +33,7 @@ from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, fitting_title, read_text
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
+from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.places.opening import open_record_place
@@ -51,7 +52,6 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
@@ -368,19 +368,12 @@ def _first_heading(markdown: str) -> str:
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-        elif heading := _HEADING.match(line):
-            return fitting_title(_without_closing_marks(line[heading.end() :].rstrip(" \t")))
+        elif (heading := heading_of(line)) is not None:
+            return fitting_title(heading)
         elif previous.strip() and _UNDERLINE.match(line):
             return fitting_title(previous.strip())
         previous = "" if fence else line
     return ""
-
-
-def _without_closing_marks(heading: str) -> str:
-    """`The Heading ##` is "The Heading"; `C#` and `##` stay."""
-    bare = heading.rstrip("#")
-    said = bare.rstrip(" \t")
-    return said if len(said) < len(bare) else heading
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:

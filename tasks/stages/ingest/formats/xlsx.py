@@ -20,7 +20,8 @@ from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.opc import Package, open_package
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse
