@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
 from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings
-from tasks.stages.ingest import sources, spill
+from tasks.stages.ingest import shard_plan, sources, spill
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.places.place import Entry
 
@@ -53,7 +53,7 @@ def test_two_queries_of_a_database_have_names_and_spilled_rows_of_their_own(tmp_
     assert len({file.name for file in files}) == 2
     results = [spill.scan([file], settings, tmp_path) for file in files]
     assert len({result.name for result in results}) == 2
-    assert spill.plan(results, tmp_path).documents == 2
+    assert shard_plan.plan(results, tmp_path).documents == 2
     alone = list_corpus(CorpusSettings(sources=places[:1]), tmp_path / "places").files
     assert alone[0].name == f"sqlite:///{tmp_path}/wiki.db"
 
@@ -121,9 +121,9 @@ def test_a_refused_row_of_a_query_is_no_document(tmp_path: Path) -> None:
     place = SqlSettings(url=f"sqlite:///{tmp_path}/wiki.db", query="SELECT * FROM pages", deleted="gone")
     settings = CorpusSettings(sources=(place,))
     (file,) = list_corpus(settings, tmp_path / "places").files
-    found = spill.plan([spill.scan([file], settings, tmp_path)], tmp_path)
+    found = shard_plan.plan([spill.scan([file], settings, tmp_path)], tmp_path)
     assert (found.documents, found.refused) == (1, {"no-text": 1})
-    assert spill.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
+    assert shard_plan.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
 
 
 def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:

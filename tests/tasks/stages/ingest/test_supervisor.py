@@ -19,7 +19,7 @@ import pytest
 from indexmill.errors import DiskFull, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
-from tasks.stages.ingest import scan_process, spill
+from tasks.stages.ingest import scan_process, shard_plan, spill
 from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.supervisor import scan
 from tests.paths import ROOT
@@ -55,13 +55,13 @@ def corpus_of(folder: Path, files: dict[str, str | list[str]], **limits: Any) ->
 def scanned(folder: Path, chosen: CorpusSettings) -> tuple[set[str], Refused]:
     """The ids of the documents, and what was refused."""
     result = scan(find(chosen).files, chosen, folder / "spill")
-    planned = spill.plan([result], folder / "spill")
+    planned = shard_plan.plan([result], folder / "spill")
     assert not list((folder / "spill").glob("*.partial"))
     assert not list((folder / "spill").glob("trial-*"))
-    table = spill.quarantine_of(planned, folder / "spill")
+    table = shard_plan.quarantine_of(planned, folder / "spill")
     refused = [tuple(row[name] for name in table.schema.names) for row in table.to_pylist()]
     assert planned.refused == {one[3]: [row[3] for row in refused].count(one[3]) for one in refused}
-    return set(spill.document_ids(folder / "spill").to_pylist()), refused  # type: ignore[return-value]
+    return set(shard_plan.document_ids(folder / "spill").to_pylist()), refused  # type: ignore[return-value]
 
 
 def test_a_child_reads_what_this_process_would_and_is_kept_for_the_next_scan(tmp_path: Path) -> None:
