@@ -31,7 +31,7 @@ from tasks.pipeline import gates
 from tasks.stages.ingest import read_part, shard_plan, spill, supervisor
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.known import Known, known_of, reading_record
-from tasks.stages.ingest.listing import list_corpus
+from tasks.stages.ingest.listing import list_again, list_corpus
 from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
 from tasks.stages.ingest.sources import RECORDS, SourceFile, SourceFiles, batches, digest_of_files, is_quick
@@ -83,7 +83,8 @@ class Corpus:
         self._refuse_rights()
         self._folder.mkdir(parents=True, exist_ok=True)
         poisonous = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
-        plan, results = self._planned(sources, poisonous)
+        sources, plan, results = self._planned(sources, poisonous)
+        self._sources = sources
         refused = self.forgotten.without(shard_plan.quarantine_of(plan, self._folder))
         runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
         self._remember(sources, plan, results)
@@ -224,12 +225,18 @@ class Corpus:
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
-    ) -> tuple[shard_plan.ShardPlan, list[spill.ScanResult]]:
-        """Read what may have changed, take over the rest from the last version, and plan the shards."""
+    ) -> tuple[SourceFiles, shard_plan.ShardPlan, list[spill.ScanResult]]:
+        """Read what may have changed, take over the rest from the last version, and plan the shards.
+
+        Returns the files as they were listed last: those that are gone by now are no longer among them.
+        """
         known = self._known
         kept = set(self._unchanged(sources))
-        scanned = self._scan([file for file in sources.files if file.name not in kept])
+        wanted = [file for file in sources.files if file.name not in kept]
+        scanned: list[spill.ScanResult] = []
         while True:
+            sources, found = self._scan_twice(sources, wanted)
+            scanned += found
             taken_over = [] if known is None else [self._carry(known, kept, scanned)]
             plan = self.plan = shard_plan.plan(
                 [*scanned, *taken_over],
@@ -239,12 +246,32 @@ class Corpus:
                 forgotten=self.forgotten.id_hashes,
             )
             if not plan.lacking:
-                return plan, scanned
+                return sources, plan, scanned
             # A row that was no document of the last version is one now, and its text has to be read.
             lacking = set(plan.lacking)
             kept -= lacking
-            again = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
-            scanned = [one for one in scanned if lacking.isdisjoint(one.files)] + self._scan(again)
+            wanted = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
+            scanned = [one for one in scanned if lacking.isdisjoint(one.files)]
+
+    def _scan_twice(
+        self, sources: SourceFiles, files: Sequence[SourceFile]
+    ) -> tuple[SourceFiles, list[spill.ScanResult]]:
+        """Read files, and those that were gone or changed meanwhile once more, as they are listed now."""
+        results = self._scan(files)
+        moved = {name for result in results for name in (*result.stale, *result.changed)}
+        if not moved:
+            return sources, results
+        scratch = self._runner.store.scratch(self._runner.run_id) / "places"
+        found = list_again([file for file in files if file.name in moved], self._settings, scratch)
+        now = {file.name: file for file in found.files}
+        results = [
+            result if moved.isdisjoint(result.files) else spill.without(result, moved, self._folder)
+            for result in results
+        ]
+        results = [result for result in results if result.files] + self._scan(found.files)
+        listed = (now.get(file.name, file) for file in sources.files if file.name in now or file.name not in moved)
+        empty = dict.fromkeys((*sources.empty, *found.empty))
+        return SourceFiles(tuple(listed), tuple(empty), sources.warnings), results
 
     def _carry(self, known: Known, kept: Collection[str], scanned: Sequence[spill.ScanResult]) -> spill.ScanResult:
         """Take over the rows of files that were not read, and of places of which only changes were."""
@@ -303,7 +330,7 @@ class Corpus:
         calls = [
             Call(
                 f"unpack-{runner.run_id}-{label}",
-                read_part.unpack,
+                partial(read_part.unpack, fresh=parts[label].run_id == runner.run_id),
                 (runner.store.url, dict(parts[label].outputs), read_part.files_of(spec), self._folder),
                 light=True,
                 local=True,

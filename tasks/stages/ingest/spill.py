@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
@@ -45,13 +45,18 @@ from tasks.stages.ingest.spill_files import (
     writing,
 )
 
-__all__ = ["Cut", "ScanResult", "carry", "drop_partial", "ids_of", "respill", "scan", "spilled_rows"]
+__all__ = ["Cut", "ScanResult", "carry", "drop_partial", "ids_of", "respill", "scan", "spilled_rows", "without"]
 
 _NOTHING = "0" * 64
 """The content hash of a row that takes earlier ones back."""
 
-_PASSING = frozenset({"reader-failed", "unreadable-file"})
-"""Reasons that may have been a matter of the moment: permissions, a network, memory that others took."""
+_PASSING = frozenset({"reader-failed", "too-slow", "unreadable-file"})
+"""Reasons that may lie with the moment or the machine: permissions, a network, memory that others took, a slow disk or
+processor. The next version reads these files again, and so is what a build of an empty store would be.
+"""
+
+_COSTLY = frozenset({"reader-failed", "too-slow"})
+"""Those of which another try on the same machine costs as much, and hardly finds otherwise."""
 
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
@@ -68,6 +73,7 @@ class ScanResult:
     tokens: int
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
+    stale: tuple[str, ...] = ()  # files that are refused because they are gone, or others, since they were listed
     front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
     unsure: tuple[str, ...] = ()  # files that another reading may find otherwise: the next version reads them again
     ordered: bool = False  # of rows with one id the last one counts: changes of a place with a cursor
@@ -82,6 +88,7 @@ class Cut:
     rows: int  # read before that point, including refused ones
     reason: str
     detail: str
+    stale: bool = False  # the file is gone, or another, since it was listed
 
 
 def scan(
@@ -104,6 +111,7 @@ def scan(
     folder = Path(spill_folder)
     position = [-1, 0] if position is None else position
     changed: list[str] = []
+    stale: list[str] = []
     left_out: list[str] = []
     unsure: dict[str, None] = {}
     until: Until | None = None
@@ -112,9 +120,11 @@ def scan(
         refusals: list[dict[str, Any]] = []
         for number, file in enumerate(files):
             position[1], position[0] = 0, number
-            before = _state(file)
+            before, cut = _state(file), cuts.get(number)
+            if _is_stale(file, before, cut):
+                stale.append(file.name)
             fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
-            for row in _read(file, settings, cuts.get(number), position):
+            for row in _read(file, settings, cut, position):
                 if isinstance(row, Until):
                     until = row
                     continue
@@ -153,6 +163,7 @@ def scan(
         rows.tokens,
         dict(refused),
         tuple(changed),
+        tuple(stale),
         tuple(left_out),
         tuple(unsure),
         ordered=until is not None and until.cursor is not None,
@@ -191,19 +202,27 @@ def carry(
     refused = dict(Counter(refusals.column("reason").to_pylist()))
     left_out = tuple(sorted(name for name, without in files.items() if without))
     tokens = int(pc.sum(whole.column("tokens")).as_py() or 0)
-    return ScanResult(CARRIED_SCAN, tuple(sorted(files)), len(hashes), tokens, refused, (), left_out)
+    return ScanResult(CARRIED_SCAN, tuple(sorted(files)), len(hashes), tokens, refused, (), (), left_out)
 
 
 def respill(
-    files: Sequence[SourceFile], read: pa.Table, refusals: pa.Table, spill_folder: str | os.PathLike[str]
+    files: Sequence[SourceFile],
+    read: pa.Table,
+    refusals: pa.Table,
+    spill_folder: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
 ) -> ScanResult:
     """Spill rows that a scan of some files found before: see `spilled_rows`.
 
-    Files that may be found otherwise now are left out, and not among those of the result.
+    Files that may be found otherwise now are left out, and not among those of the result. fresh: True for a scan of
+    this run, which tries nothing that takes long a second time.
     """
-    unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING}
-    files = [file for file in files if file.name not in unsure]
+    reasons = _PASSING - _COSTLY if fresh else _PASSING
+    again = {row["file"] for row in refusals.to_pylist() if row["reason"] in reasons}
+    files = [file for file in files if file.name not in again]
     names = tuple(file.name for file in files)
+    unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING} - again
     sure = pa.array(names, pa.string())
     read, refusals = (table.filter(pc.is_in(table.column("file"), sure)) for table in (read, refusals))
     name, folder = _name_of(files), Path(spill_folder)
@@ -220,7 +239,7 @@ def respill(
         for batch in refusals.to_batches():
             quarantine.write_batch(batch)
     refused = Counter(refusals.column("reason").to_pylist())
-    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), ())
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), (), unsure=tuple(sorted(unsure)))
 
 
 def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:
@@ -230,6 +249,7 @@ def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tu
     files = [folder / documents_file(result.name, piece) for piece in range(1 << PIECE_BITS)]
     pieces += [open_spilled(file).read_all() for file in files if file.exists()]
     index = open_spilled(folder / index_file(result.name)).read_all()
+    index = index.filter(pc.invert(index.column("gone")))
     documents = pa.concat_tables(pieces)
     documents = documents.take(pc.index_in(index.column("document_id"), documents.column("document_id")))
     refused = open_spilled(folder / quarantine_file(result.name)).read_all()
@@ -239,6 +259,37 @@ def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tu
 def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
     """The ids that a scan has rows of, those that are gone included."""
     return open_spilled(Path(spill_folder) / index_file(result.name)).read_all().column("document_id")
+
+
+def without(result: ScanResult, names: Collection[str], spill_folder: str | os.PathLike[str]) -> ScanResult:
+    """Take some files out of a scan, as if it had not read them; the others stay as they were found."""
+    folder = Path(spill_folder)
+    out = pa.array(sorted(names), pa.string())
+    refusals = open_spilled(folder / quarantine_file(result.name)).read_all()
+    refusals = refusals.filter(pc.invert(pc.is_in(refusals.column("file"), out)))
+    with writing(folder / quarantine_file(result.name), QUARANTINE) as sink:
+        sink.write_table(refusals)
+    documents = tokens = 0
+    index = open_spilled(folder / index_file(result.name))
+    with writing(folder / index_file(result.name), INDEX) as sink:
+        for number in range(index.num_record_batches):  # as those of the documents are
+            batch = index.get_batch(number)
+            gone = pc.or_(batch.column("gone"), pc.is_in(batch.column("file"), out))
+            kept = batch.filter(pc.invert(gone))
+            documents, tokens = documents + kept.num_rows, tokens + int(pc.sum(kept.column("tokens")).as_py() or 0)
+            columns = {name: batch.column(name) for name in INDEX.names} | {"gone": gone}
+            sink.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=INDEX))
+    left = {
+        name: tuple(file for file in getattr(result, name) if file not in names)
+        for name in ("files", "changed", "stale", "front_matter_left_out", "unsure")
+    }
+    return replace(
+        result,
+        documents=documents,
+        tokens=tokens,
+        refused=dict(Counter(refusals.column("reason").to_pylist())),
+        **left,
+    )
 
 
 def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:
@@ -347,6 +398,13 @@ def _box(held: Sequence[float] | None) -> tuple[float, float, float, float] | No
         return None
     left, top, right, bottom = held
     return left, top, right, bottom
+
+
+def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) -> bool:
+    """True for a file that was there when it was listed, and is gone or another now."""
+    if file.place is None:
+        return state is None and bool(file.token or file.size)
+    return cut is not None and cut.stale
 
 
 def _state(file: SourceFile) -> tuple[int, int] | None:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
-from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings
+from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings, WebSettings
 from tasks.stages.ingest import shard_plan, sources, spill
-from tasks.stages.ingest.listing import list_corpus
+from tasks.stages.ingest.listing import list_again, list_corpus, source_key
 from tasks.stages.ingest.places.place import Entry
 
 
@@ -140,3 +140,25 @@ def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:
 def test_a_prefix_is_the_name_of_a_folder(prefix: str) -> None:
     with pytest.raises(ValidationError, match="prefix"):
         BucketSettings(url="s3://bucket/a", prefix=prefix)
+
+
+def test_files_that_moved_are_looked_at_again_and_what_is_gone_is_left_out(tmp_path: Path) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        (tmp_path / name).write_text("Vell", encoding="utf-8")
+    settings = CorpusSettings(paths=(str(tmp_path),), file_metadata=("modified",))
+    listed = list_corpus(settings, tmp_path / "places").files
+    os.utime(tmp_path / "a.md", (1e9, 1e9))
+    (tmp_path / "a.md").write_text("Orrin Bay", encoding="utf-8")
+    (tmp_path / "b.md").unlink()
+    again = list_again(listed[:2], settings, tmp_path / "places")
+    assert again.files == list_corpus(settings, tmp_path / "places").files[:1] != listed[:1]
+    assert again.empty == ()
+    for name in ("a.md", "c.md"):
+        (tmp_path / name).unlink()
+    assert list_again(listed, settings, tmp_path / "places") == sources.SourceFiles((), (str(tmp_path),))
+
+
+def test_a_site_is_not_asked_for_all_its_pages_again(tmp_path: Path) -> None:
+    place = WebSettings(urls=("http://127.0.0.1:1/a.md",))
+    page = sources.SourceFile("a.md", "a.md", "a.md", "markdown", None, 1, source=source_key(place), place=place)
+    assert list_again([page], CorpusSettings(sources=(place,)), tmp_path).files == (page,)

@@ -6,6 +6,7 @@ import errno
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import shard_plan, spill
 from tasks.stages.ingest.shard_plan import plan, quarantine_of
 from tasks.stages.ingest.sources import batches, find
-from tasks.stages.ingest.spill import scan
+from tasks.stages.ingest.spill import scan, without
 from tests.paths import ROOT
 from tests.tasks.stages.ingest.spilled import documents, ingest, records, write_lines
 
@@ -95,6 +96,29 @@ def test_a_scan_again_replaces_the_first_and_leaves_nothing_else(tmp_path: Path)
     assert len(other_files(tmp_path / "spill")) == 5
     assert ingest(tmp_path / "spill", path) == first
     assert sorted(file.name for file in (tmp_path / "spill").iterdir()) == names
+
+
+def test_what_is_left_of_a_scan_without_a_file_is_a_scan_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "_BATCH_BYTES", 700)
+    for number, name in enumerate("abc"):
+        rows = [*records(40)[number::4], {"id": f"{name}-bad"}, {"id": "shared", "text": f"of {name}"}]
+        write_lines(tmp_path / "whole" / f"{name}.jsonl", rows)
+        if name != "b":
+            write_lines(tmp_path / "others" / f"{name}.jsonl", rows)
+    found = {}
+    for folder in ("whole", "others"):
+        (tmp_path / f"spill-{folder}").mkdir()
+        chosen = CorpusSettings(paths=(str(tmp_path / folder),))
+        result = scan(find(chosen).files, chosen, tmp_path / f"spill-{folder}")
+        if folder == "whole":
+            result = without(result, ["b.jsonl"], tmp_path / f"spill-{folder}")
+        planned = plan([result], tmp_path / f"spill-{folder}", 40)
+        table = quarantine_of(planned, tmp_path / f"spill-{folder}")
+        found[folder] = replace(result, name=""), documents(planned, tmp_path / f"spill-{folder}"), table.to_pylist()
+    assert found["whole"] == found["others"]
+    assert len(found["whole"][1]) == 21
 
 
 def test_a_full_disk_is_told_from_a_broken_file_and_leaves_no_partial_file(
