@@ -33,6 +33,10 @@ def strike(text: str) -> None:
         time.sleep(float(text.split()[-1]))
     if "swells" in text:
         bytearray(1 << 40)
+    if "cannot be loaded" in text:
+        raise ImportError("failed to map segment from shared object", name="lxml.etree")
+    if "is not installed" in text:
+        raise ModuleNotFoundError("No module named 'lxmk'", name="lxmk")
     if "raises" in text:
         raise ValueError("hell")
     if "fills the disk" in text:
