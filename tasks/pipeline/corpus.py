@@ -61,6 +61,7 @@ class Corpus:
         self._allow_rights_change = allow_rights_change
         self._full = full
         self._sources: SourceFiles | None = None
+        self._compared: tuple[SourceFiles, frozenset[str]] | None = None
         self.plan: shard_plan.ShardPlan | None = None
         self._taken: tuple[shard_plan.Shard, ...] = ()
         self.wave: tuple[shard_plan.Shard, ...] = ()
@@ -210,8 +211,12 @@ class Corpus:
         )
 
     def _unchanged(self, sources: SourceFiles) -> frozenset[str]:
-        """The names of the files that need not be read."""
-        return frozenset() if self._known is None else self._known.unchanged(sources.files, self._settings)
+        """The names of the files that need not be read; compared once for a listing."""
+        if self._known is None:
+            return frozenset()
+        if self._compared is None or self._compared[0] is not sources:
+            self._compared = sources, self._known.unchanged(sources.files, self._settings)
+        return self._compared[1]
 
     def _digest_of_files(self) -> str | None:
         """The digest by which the next run sees that it has nothing to do; None if that is seen without, or not."""

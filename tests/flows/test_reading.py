@@ -544,3 +544,16 @@ def test_a_file_that_this_machine_could_not_read_is_tried_once_in_each_night(
     assert (last.documents, last.quarantined, last.manifest) == (13, 0, folder.fresh())
     folder.night()
     assert folder.read == (0, 13)
+
+
+def test_files_are_compared_with_those_of_the_last_version_once_in_a_night(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.night()
+    compared = []
+    unchanged = known.Known.unchanged
+    monkeypatch.setattr(known.Known, "unchanged", lambda *given: compared.append(1) or unchanged(*given))
+    folder.night()
+    folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
+    folder.night()
+    assert len(compared) == 2
