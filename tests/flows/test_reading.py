@@ -523,7 +523,7 @@ def test_a_local_file_that_is_written_while_it_is_read_is_read_again(
 def test_a_file_that_this_machine_could_not_read_is_tried_once_in_each_night(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
-    at_fault, tried = [name], []
+    at_fault, tried = [name], list[str]()
 
     def scan(files: Sequence[sources.SourceFile], chosen: CorpusSettings, spilled: Path) -> spill.ScanResult:
         cuts = {n: spill.Cut(0, reason, "busy") for n, file in enumerate(files) if file.name in at_fault}
@@ -550,9 +550,14 @@ def test_files_are_compared_with_those_of_the_last_version_once_in_a_night(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.night()
-    compared = []
+    compared: list[int] = []
     unchanged = known.Known.unchanged
-    monkeypatch.setattr(known.Known, "unchanged", lambda *given: compared.append(1) or unchanged(*given))
+
+    def counted(*given: Any) -> frozenset[str]:
+        compared.append(1)
+        return unchanged(*given)
+
+    monkeypatch.setattr(known.Known, "unchanged", counted)
     folder.night()
     folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
     folder.night()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,8 @@ def test_a_run_that_reads_again_and_dies_leaves_the_one_reading_or_the_other(
         put_reading(store, "run", reading("a"))
         left = iter(range(dies_at))
 
-        def step(what: str, left: object = left) -> None:
-            if next(left, None) is None:  # type: ignore[call-overload]
+        def step(what: str, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
                 raise Crash(what)
 
         with monkeypatch.context() as patched:

@@ -279,16 +279,20 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
             documents, tokens = documents + kept.num_rows, tokens + int(pc.sum(kept.column("tokens")).as_py() or 0)
             columns = {name: batch.column(name) for name in INDEX.names} | {"gone": gone}
             sink.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=INDEX))
-    left = {
-        name: tuple(file for file in getattr(result, name) if file not in names)
-        for name in ("files", "changed", "stale", "front_matter_left_out", "unsure")
-    }
+
+    def left(files: Sequence[str]) -> tuple[str, ...]:
+        return tuple(file for file in files if file not in names)
+
     return replace(
         result,
         documents=documents,
         tokens=tokens,
         refused=dict(Counter(refusals.column("reason").to_pylist())),
-        **left,
+        files=left(result.files),
+        changed=left(result.changed),
+        stale=left(result.stale),
+        front_matter_left_out=left(result.front_matter_left_out),
+        unsure=left(result.unsure),
     )
 
 
