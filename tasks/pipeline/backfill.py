@@ -21,7 +21,7 @@ from tasks.core.report import Forwarding, Progress, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
 from tasks.pipeline.lookup import are_made
-from tasks.stages.ingest.spill import Shard
+from tasks.stages.ingest.shard_plan import Shard
 
 __all__ = ["WAVE_TOKENS", "Pace", "Phases", "Waves", "backfill", "phases"]
 

@@ -28,7 +28,7 @@ from tasks.core.environment import library_versions, python_version
 from tasks.core.shards import id_hash
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import RECORDS, SourceFile
-from tasks.stages.ingest.spill import KNOWN
+from tasks.stages.ingest.spill_files import KNOWN
 
 __all__ = ["Known", "format_digest", "known_of", "reading_record"]
 

@@ -22,7 +22,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from indexmill.errors import ConfigurationError
 from schemas.corpus import CorpusSettings, ExtractSettings
-from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest import shard_plan, supervisor
 from tasks.stages.ingest.documents import Row
 from tasks.stages.ingest.formats import tesseract
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
@@ -656,8 +656,10 @@ def scan_of(folder: Path, files: Mapping[str, bytes]) -> tuple[ScanResult, list[
         max_document_seconds=5,
     )
     result = supervisor.scan(find(settings).files, settings, folder / "spill")
-    planned = spill.plan([result], folder / "spill")
-    documents = [row for shard in planned.shards for row in spill.documents_of(shard, folder / "spill").to_pylist()]
+    planned = shard_plan.plan([result], folder / "spill")
+    documents = [
+        row for shard in planned.shards for row in shard_plan.documents_of(shard, folder / "spill").to_pylist()
+    ]
     return result, documents
 
 
