@@ -61,6 +61,7 @@ class Workers:
     """The workers of a run, a thread each.
 
     handing: seconds of the scheduler for a task, one after the other. pause: seconds of a worker between two tasks.
+    opening: those that its first task takes longer, whichever it is.
     cores: of the machine that all of them share with the driver, which takes `driver` of them; None if each has its
     own. speeds: of a worker where one, two, ... of them are busy, against one alone, as memory and caches let them.
     """
@@ -68,6 +69,7 @@ class Workers:
     count: int
     handing: float = 0.0
     pause: float = 0.0
+    opening: float = 0.0
     cores: float | None = None
     driver: float = 0.0
     speeds: tuple[float, ...] = ()
@@ -264,9 +266,10 @@ class _Playing:
 
     def _start(self, worker: int, task: Task, round_: _OpenRound) -> None:
         seconds = task.seconds
-        if (worker, task.stage) not in self._opened:
-            self._opened.add((worker, task.stage))
-            seconds += task.opening
+        for stage, opening in (("", self._workers.opening), (task.stage, task.opening)):
+            if (worker, stage) not in self._opened:
+                self._opened.add((worker, stage))
+                seconds += opening
         self._at_work[task.stage] += 1
         heapq.heappush(self._running, (self._virtual + seconds, next(self._order), worker, task, round_))
 

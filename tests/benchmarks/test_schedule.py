@@ -62,6 +62,9 @@ def test_the_first_part_of_a_stage_in_a_worker_takes_longer() -> None:
     assert play(graph, Workers(1)).seconds == 14
     assert play(graph, Workers(2)).seconds == 12
     assert play(graph, Workers(4)).seconds == 11
+    # And the first of all in a worker longer still.
+    assert play(graph, Workers(2, opening=5)).seconds == 17
+    assert play([step("split", 1), *graph], Workers(1, opening=5)).seconds == 20
 
 
 def test_a_scheduler_that_hands_out_one_task_after_the_other_holds_many_workers_up() -> None:
@@ -176,5 +179,5 @@ def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step
 
 @given(graphs(), st.integers(1, 9))
 def test_a_run_that_is_played_again_is_the_same(graph: list[Step], count: int) -> None:
-    workers = Workers(count, 0.25, 0.125, 4, 0.5, (1.0, 0.75))
+    workers = Workers(count, 0.25, 0.125, 2.0, 4, 0.5, (1.0, 0.75))
     assert play(graph, workers) == play(graph, workers)
