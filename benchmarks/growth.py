@@ -1,7 +1,9 @@
 """A recorded run as a larger corpus would have made it: more parts of bounded size, longer parts of the whole.
 
-Each stage follows a law, and `benchmarks.simulate scale` says which, and whether it was measured. What is not said to
-grow stays the same: openings of workers, the driver's seconds between steps, the layers of a tree.
+Each stage follows a law, and `benchmarks.simulate scale` says which, and whether it was measured. So do the driver's
+own seconds between rounds, and the end of a run; for each further part the driver takes as long as for a part of the
+round in which it looked for its parts the quickest. What is not said to grow stays the same: openings of workers, the
+seconds between steps, the layers of a tree.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from dataclasses import dataclass
 
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
 
-__all__ = ["LINEAR", "PARTS", "Law", "in_waves", "laws_of", "measured_laws", "parse_law", "scaled"]
+__all__ = ["DRIVER", "END", "LINEAR", "PARTS", "Law", "in_waves", "laws_of", "measured_laws", "parse_law", "scaled"]
+
+DRIVER, END = "(driver)", "(end)"
+"""What grows besides stages: the driver's seconds in its steps, and those from the last step to the end."""
 
 _OF_LAYERS = {"community_clusters", "community_graph", "community_levels", "lsh_segments"}
 """Stages with a part of each layer of a tree, which has all nodes of the layer."""
@@ -81,77 +86,123 @@ def parse_law(text: str) -> Law:
 
 
 def laws_of(run: RecordedRun, given: Mapping[str, Law] | None = None) -> dict[str, Law]:
-    """The law of each stage: one that is given, or by the labels of its parts."""
-    labels: dict[str, set[str]] = {}
-    of_shards: dict[str, bool] = {}
-    for step in run.steps:
-        for round_ in step.rounds:
-            labels.setdefault(round_.stage, set()).update(part.shard for part in round_.parts)
-            of_shards[round_.stage] = step.of_shards
+    """The law of each stage, of DRIVER and of END: one that is given, or by what its parts are of."""
+    rounds = _rounds_of(run)
+    of_shards = {round_.stage for step in run.steps if step.of_shards for round_ in step.rounds}
     found = {}
-    for stage, its in labels.items():
-        if its == {""}:  # calls that leave no part: files of the corpus that are read, the opening of the encoder
+    for stage, its in rounds.items():
+        parts = [part for round_ in its for part in round_.parts]
+        if all(not part.shard for part in parts):  # files that are read, the opening of the encoder
             law = PARTS if stage == "scan" else Law(0.0, why="once in a run")
-        elif of_shards[stage]:
+        elif stage in of_shards:
             law = PARTS
-        elif stage in _OF_LAYERS or not any(_GROUP.fullmatch(label) for label in its):
+        elif not any(part.opened for part in parts):
+            law = Law(0.0, why="reads nothing of the corpus")
+        elif stage in _OF_LAYERS or all(_is_of_the_whole(round_) for round_ in its):
             law = LINEAR
         else:
             law = PARTS
         found[stage] = law
+    found |= {DRIVER: Law(0.0), END: Law(0.0)}
     return found | {stage: law for stage, law in (given or {}).items() if stage in found}
 
 
-def measured_laws(runs: Sequence[RecordedRun]) -> dict[str, Law]:
-    """Exponents of the stages of the whole corpus, from the smallest and the largest of some runs.
+def _rounds_of(run: RecordedRun) -> dict[str, list[RecordedRound]]:
+    found: dict[str, list[RecordedRound]] = {}
+    for step in run.steps:
+        for round_ in step.rounds:
+            if round_.parts:
+                found.setdefault(round_.stage, []).append(round_)
+    return found
 
-    A stage that takes less than half a second of processors in the largest is left out.
+
+def _is_of_the_whole(round_: RecordedRound) -> bool:
+    return all(part.shard and not _GROUP.fullmatch(part.shard) for part in round_.parts)
+
+
+def measured_laws(runs: Sequence[RecordedRun]) -> dict[str, Law]:
+    """Exponents from the smallest and the largest of some runs, except of stages of shards.
+
+    What takes less than half a second in the largest is left out. Stages are told by their seconds of processors,
+    DRIVER and END by those that passed.
     """
     ordered = sorted(runs, key=lambda run: run.documents)
     if len(ordered) < 2 or not 0 < ordered[0].documents < ordered[-1].documents:
         return {}
     small, large = ordered[0], ordered[-1]
     factor = math.log(large.documents / small.documents)
-    took = [_processor_seconds(run) for run in (small, large)]
+    took = [_seconds_of(run) for run in (small, large)]
+    of_shards = {round_.stage for step in large.steps if step.of_shards for round_ in step.rounds}
     found = {}
     for stage, law in laws_of(large).items():
-        if law.of_parts or not took[0][stage] or took[1][stage] < _LEAST:
+        if stage in {"scan", *of_shards} or not took[0][stage] or took[1][stage] < _LEAST:
             continue
-        exponent = math.log(took[1][stage] / took[0][stage]) / factor
-        found[stage] = Law(
-            min(max(exponent, 0.0), 4.0), why=f"measured, {small.documents:,} and {large.documents:,} documents"
-        )
+        exponent = min(max(math.log(took[1][stage] / took[0][stage]) / factor, 0.0), 4.0)
+        why = f"measured, {small.documents:,} and {large.documents:,} documents"
+        found[stage] = Law(exponent, of_parts=law.of_parts, why=why)
     return found
 
 
-def _processor_seconds(run: RecordedRun) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _seconds_of(run: RecordedRun) -> Counter[str]:
+    found = Counter({END: run.end_seconds})
     for part in run.parts:
         found[part.stage] += part.processor_seconds
+    for step in run.steps:
+        found[DRIVER] += step.after + sum(round_.before - round_.looking for round_ in step.rounds)
     return found
 
 
 def scaled(run: RecordedRun, factor: float, laws: Mapping[str, Law]) -> RecordedRun:
     """The run over so many times the documents."""
+    growing = _Growing(run, factor, laws)
     steps = tuple(
         dataclasses.replace(
-            step,
-            rounds=tuple(_scaled_round(round_, run.documents, factor, laws[round_.stage]) for round_ in step.rounds),
+            step, rounds=tuple(map(growing.round, step.rounds)), after=step.after * growing.seconds(DRIVER)
         )
         for step in run.steps
     )
-    return dataclasses.replace(run, documents=round(run.documents * factor), steps=steps)
+    end = run.end_seconds * growing.seconds(END)
+    return dataclasses.replace(run, documents=round(run.documents * factor), steps=steps, end_seconds=end)
+
+
+class _Growing:
+    """What grows of a run."""
+
+    def __init__(self, run: RecordedRun, factor: float, laws: Mapping[str, Law]) -> None:
+        self._documents, self._factor, self._laws = run.documents, factor, laws
+        looked = [
+            round_.looking / len(round_.parts)
+            for step in run.steps
+            for round_ in step.rounds
+            if any(part.shard for part in round_.parts)
+        ]
+        self._looking = min(looked, default=0.0)
+        """Seconds of the driver for a further part of a round, at most."""
+
+    def seconds(self, name: str) -> float:
+        """How many times the seconds a stage, the driver or the end of the run takes."""
+        return self._laws[name].of_seconds(self._documents, self._factor)
+
+    def round(self, round_: RecordedRound) -> RecordedRound:
+        """A round; the first parts of a stage in a process stay as many as they are."""
+        law = self._laws.get(round_.stage, LINEAR)
+        if law.of_parts and _is_of_the_whole(round_):  # of a stage that has parts of shards, too
+            law = LINEAR
+        found = _scaled_round(round_, self._documents, self._factor, law)
+        own = (round_.before - round_.looking) * self.seconds(DRIVER)
+        looking = round_.looking + self._looking * (len(found.parts) - len(round_.parts))
+        return dataclasses.replace(found, before=own + looking, looking=looking)
 
 
 def _scaled_round(round_: RecordedRound, documents: int, factor: float, law: Law) -> RecordedRound:
-    """The driver looks for as many times the parts; the first of a stage in a process stay as many as they are."""
+    if not round_.parts:
+        return round_
     count = law.parts(len(round_.parts), factor)
     seconds, size = law.of_seconds(documents, factor), law.of_bytes(factor)
     rest = [part for part in round_.parts if not part.first] or list(round_.parts)
     parts = list(round_.parts[:count])
     parts += [rest[number % len(rest)] for number in range(count - len(parts))]
-    before = round_.before * (count / len(round_.parts) if round_.parts else 1.0)
-    return RecordedRound(round_.stage, before, tuple(_scaled_part(part, seconds, size) for part in parts))
+    return dataclasses.replace(round_, parts=tuple(_scaled_part(part, seconds, size) for part in parts))
 
 
 def _scaled_part(part: RecordedPart, seconds: float, size: float) -> RecordedPart:
@@ -193,10 +244,11 @@ def in_waves(run: RecordedRun, shards: int) -> RecordedRun:
 
 
 def _wave(step: RecordedStep, number: int, shards: int) -> RecordedStep:
-    """The rounds of a step for one wave, with its share of the driver's work before them."""
+    """The rounds of a step for one wave, and the driver's share of looking for its parts."""
     rounds = []
     for round_ in step.rounds:
         parts = round_.parts[number * shards : (number + 1) * shards]
         share = len(parts) / len(round_.parts) if round_.parts else 0.0
-        rounds.append(RecordedRound(round_.stage, round_.before * share, parts))
+        looking = round_.looking * share
+        rounds.append(RecordedRound(round_.stage, round_.before - round_.looking + looking, parts, looking))
     return dataclasses.replace(step, group=number + 1, rounds=tuple(rounds))

@@ -76,11 +76,15 @@ class RecordedPart:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRound:
-    """A round: the driver's seconds before it, and its parts."""
+    """A round: the driver's seconds before it, and its parts.
+
+    looking: those of `before` in which it computed the keys of parts and looked for their receipts.
+    """
 
     stage: str
     before: float
     parts: tuple[RecordedPart, ...]
+    looking: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +209,8 @@ def recorded(run_id: str, seconds: float, report: Any, receipts: Iterable[Receip
         since = max((ended[group, need] for need in known), default=free[group])
         told, at = [], began
         for row in by_step[group, name]:
-            told.append(
-                RecordedRound(row.stage, max(0.0, row.called - at), _with_others(row, made.get(row.number, [])))
-            )
+            parts, before = _with_others(row, made.get(row.number, [])), max(0.0, row.called - at)
+            told.append(RecordedRound(row.stage, before, parts, min(before, row.called - row.began)))
             # What passes between the end of the last part and the next call is the driver's.
             ends = [moment.ended for moment in moments if moment.work.round == row.number]
             at = min(row.ended, max(ends, default=row.ended))

@@ -33,7 +33,6 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -42,19 +41,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 import indexmill
-from benchmarks.growth import Law, in_waves, laws_of, measured_laws, parse_law, scaled
+from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws, parse_law, scaled
 from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.recorded_run import NO_STORE, Clock, RecordedRun, StoreModel, graph_of, read_run
 from benchmarks.schedule import Played, Workers, critical_path, play
 from storage.stores import open_store
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 START_AND_END = "start and end"
 WIDTHS = (1, 2, 8, 64, 512)
@@ -97,7 +93,10 @@ def nothing() -> None:
 
 
 def handing_seconds(calls: int = 400) -> tuple[float, float]:
-    """Seconds that a call without work takes on a worker of a private cluster, of many at once and alone."""
+    """What a call without work takes: of many, seconds of the processor in this process; alone, until its result.
+
+    The first is of the scheduler and the driver, which serve all workers from one thread each of the same interpreter.
+    """
     from flows.cluster import private_cluster
     from flows.dask_executor import DaskExecutor
     from tasks.core.executor import Call
@@ -105,59 +104,78 @@ def handing_seconds(calls: int = 400) -> tuple[float, float]:
     with tempfile.TemporaryDirectory(prefix="indexmill-simulate-") as folder, private_cluster(1, folder) as client:
         executor = DaskExecutor(client)
 
-        def took(name: str, count: int) -> float:
-            began = time.perf_counter()
+        def run(name: str, count: int) -> None:
             for _ in executor.run([Call(f"{name}-{number}", nothing, ()) for number in range(count)]):
                 pass
+
+        def alone(name: str) -> float:
+            began = time.perf_counter()
+            run(name, 1)
             return time.perf_counter() - began
 
-        _warm(client)
-        took("warm", 20)
-        alone = statistics.median(took(f"alone-{number}", 1) for number in range(15))
-        return took("many", calls) / calls, alone
+        run("warm", 20)
+        trip = statistics.median(alone(f"alone-{number}") for number in range(15))
+        began = time.process_time()
+        run("many", calls)
+        return (time.process_time() - began) / calls, trip
 
 
-def _warm(client: Client) -> None:
-    client.submit(nothing, pure=False).result()
+BUSY = """
+import sys, time
+import numpy as np
+rows = np.random.default_rng(0).random((512, 384)).astype(np.float32)
+text = " ".join(f"word{number % 977}" for number in range(4_000))
+print("ready", flush=True)
+sys.stdin.readline()
+until, began, turns = time.monotonic() + float(sys.argv[1]), time.process_time(), 0
+while time.monotonic() < until:
+    counts = {}
+    for word in text.split():
+        counts[word] = counts.get(word, 0) + 1
+    for _ in range(4):
+        rows @ rows.T
+    turns += 1
+print(turns / (time.process_time() - began))
+"""
+"""Work like that of parts: dictionaries of words, and products of matrices."""
 
 
-def _turns(barrier: Any, seconds: Any, work: int) -> None:
-    """Some work like that of parts: dictionaries of words, and products of matrices."""
-    import numpy as np
+def speeds_of(most: int, seconds: float = 2.0) -> tuple[float, ...]:
+    """The speed of each of one, two, ... processes that work at the same time, against one alone; medians of three.
 
-    rows = np.random.default_rng(0).random((512, 384)).astype(np.float32)
-    text = " ".join(f"word{number % 977}" for number in range(4_000))
-    barrier.wait()
-    began = time.perf_counter()
-    for _ in range(work):
-        counts: dict[str, int] = {}
-        for word in text.split():
-            counts[word] = counts.get(word, 0) + 1
-        for _ in range(8):
-            rows @ rows.T
-    seconds.put(time.perf_counter() - began)
-
-
-def speeds_of(most: int, work: int = 300) -> tuple[float, ...]:
-    """The speed of each of one, two, ... processes that work at the same time, against one alone; medians of three."""
-    context = multiprocessing.get_context("spawn")
-    took: list[list[float]] = [[] for _ in range(most)]
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    os.environ.update(dict.fromkeys(before, "1"))
-    try:
-        for _, count in itertools.product(range(3), range(1, most + 1)):
-            barrier, seconds = context.Barrier(count), context.Queue()
-            processes = [context.Process(target=_turns, args=(barrier, seconds, work)) for _ in range(count)]
+    By seconds of processors: what they lose by sharing memory and caches, not by waiting for a core.
+    """
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    speeds: list[list[float]] = [[] for _ in range(most)]
+    for _, count in itertools.product(range(3), range(1, most + 1)):
+        with contextlib.ExitStack() as ended:
+            processes = [
+                ended.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, "-c", BUSY, str(seconds)],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        text=True,
+                        env={**os.environ, **threads},
+                    )
+                )
+                for _ in range(count)
+            ]
             for process in processes:
-                process.start()
-            took[count - 1].append(statistics.mean(seconds.get() for _ in processes))
+                assert process.stdout is not None
+                process.stdout.readline()
             for process in processes:
-                process.join()
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    alone = statistics.median(took[0])
-    return tuple(min(1.0, alone / statistics.median(one)) for one in took)
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            speeds[count - 1].append(statistics.mean(float(_said(process)) for process in processes))
+    alone = statistics.median(speeds[0])
+    return tuple(min(1.0, statistics.median(one) / alone) for one in speeds)
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 # The commands
@@ -217,7 +235,7 @@ def _handing(chosen: argparse.Namespace) -> float:
     if chosen.handing is not None:
         return float(chosen.handing) / 1e3
     each, alone = handing_seconds()
-    print(f"a part is handed out in {each * 1e3:.1f} ms among many, alone in {alone * 1e3:.1f} ms, on this machine")
+    print(f"handing out a part takes {each * 1e3:.1f} ms of the driver; an empty one alone {alone * 1e3:.1f} ms, here")
     return each
 
 
@@ -283,6 +301,9 @@ def show_laws(run: RecordedRun, grown: RecordedRun, laws: dict[str, Law]) -> Non
     print("| stage | law | from | parts | then | processor s | then |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for stage, law in laws.items():
+        if stage in {DRIVER, END}:
+            print(f"| {stage} | {law} | {law.why} | | | | |")
+            continue
         counts, took = [], []
         for one in (run, grown):
             parts = [part for part in one.parts if part.stage == stage]
@@ -309,8 +330,8 @@ def command_validate(chosen: argparse.Namespace) -> int:
     each, alone = handing_seconds()
     speeds = speeds_of(2)
     print(
-        f"a part is handed out in {each * 1e3:.1f} ms among many, alone in {alone * 1e3:.1f} ms; each of two processes "
-        f"at work has {speeds[1]:.2f} of the speed of one alone; load {os.getloadavg()[0]:.1f}"
+        f"handing out a part takes {each * 1e3:.1f} ms of the driver; an empty one alone {alone * 1e3:.1f} ms; each of "
+        f"two processes at work has {speeds[1]:.2f} of the speed of one alone; load {os.getloadavg()[0]:.1f}"
     )
     print(f"{chosen.documents:,} documents, {'the default model' if chosen.real else 'the deterministic encoder'}\n")
     print("| round | run with | played on | real, s | played, s | difference | start, s | end, s |")
