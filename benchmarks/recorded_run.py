@@ -284,9 +284,14 @@ def _moments(run_id: str, receipts: Iterable[Receipt], rounds: Mapping[int, _Row
     found.sort(key=lambda one: (one.began, one.receipt.stage, one.receipt.shard))
     seen: set[tuple[str, str]] = set()
     idle: dict[str, float] = {}
+    alone = len({moment.work.worker for moment in found}) == 1
+    silent = [row for row in rounds.values() if row.calls and all(row.number != one.work.round for one in found)]
     for moment in found:
         worker, called = moment.work.worker, rounds[moment.work.round].called
         since = idle.get(worker, 0.0)
+        if alone:  # calls that leave no receipt had the same worker
+            known = (row.ended for row in silent if called < row.ended and row.ended - row.seconds < moment.began)
+            since = max([since, *(min(ended, moment.began) for ended in known)])
         moment.first = (worker, moment.receipt.stage) not in seen
         moment.gap, moment.follows = max(0.0, moment.began - max(since, called)), since > called
         seen.add((worker, moment.receipt.stage))
@@ -352,7 +357,7 @@ def _number(said: Any, *names: str) -> float:
 
 def graph_of(run: RecordedRun, clock: Clock = "wall", store: StoreModel = NO_STORE) -> list[Step]:
     """The graph of a run to play: the steps of a group need all of the group before."""
-    openings = {stage: _Opening.of(its, clock, run.pause) for stage, its in _by_stage(run.parts).items()}
+    openings = {stage: _Opening.of(its, clock, run.pause) for stage, its in _by_stage(run).items()}
     several = len({step.group for step in run.steps}) > 1
     names = {(step.group, step.name): f"{step.group} {step.name}" if several else step.name for step in run.steps}
     before = {group: earlier for earlier, group in itertools.pairwise(sorted({step.group for step in run.steps}))}
@@ -388,28 +393,30 @@ class _Opening(NamedTuple):
     within: float
 
     @classmethod
-    def of(cls, parts: Sequence[RecordedPart], clock: Clock, pause: float) -> _Opening:
-        """From the gaps before first parts, and from the bytes that parts read and make.
+    def of(cls, rounds: Sequence[RecordedRound], clock: Clock, pause: float) -> _Opening:
+        """From the gaps before first parts, and from the bytes that parts of their round read and make.
 
-        If every process made one part alone, what is within its seconds cannot be told from its work.
+        If no process made another part in the round, what is within its seconds cannot be told from its work.
         """
-        firsts = [part for part in parts if part.first]
-        others = [part for part in parts if not part.first]
+        firsts = [part for round_ in rounds for part in round_.parts if part.first]
         if not firsts:
             return cls(0.0, 0.0)
         before = max(0.0, statistics.median(part.gap for part in firsts) - pause)
-        if not others or not all(_size(part) for part in parts):
-            return cls(before, 0.0)
-        rate = statistics.median(_seconds(part, clock) / _size(part) for part in others)
-        within = statistics.median(_seconds(part, clock) - rate * _size(part) for part in firsts)
+        more = []
+        for round_ in rounds:
+            others = [_seconds(part, clock) / _size(part) for part in round_.parts if not part.first and _size(part)]
+            rate = statistics.median(others) if others else math.inf
+            more += [_seconds(part, clock) - rate * _size(part) for part in round_.parts if part.first and _size(part)]
+        within = statistics.median(more) if more else 0.0
         # Without it, no part takes less than nothing.
         return cls(before, max(0.0, min([within, *(_seconds(part, clock) for part in firsts)])))
 
 
-def _by_stage(parts: Iterable[RecordedPart]) -> dict[str, list[RecordedPart]]:
-    found: dict[str, list[RecordedPart]] = defaultdict(list)
-    for part in parts:
-        found[part.stage].append(part)
+def _by_stage(run: RecordedRun) -> dict[str, list[RecordedRound]]:
+    found: dict[str, list[RecordedRound]] = defaultdict(list)
+    for step in run.steps:
+        for round_ in step.rounds:
+            found[round_.stage].append(round_)
     return found
 
 

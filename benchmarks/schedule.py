@@ -3,7 +3,8 @@
 It follows what `flows/build.py` and `flows/dask_executor.py` do. A step begins when those that it needs have ended, and
 asks for rounds of tasks, one after the other; each waits for all of its tasks. Rounds of steps that run side by side
 share the workers: of what waits, the highest priority comes first, then what was submitted first. A round submits a
-window of its tasks ahead of their results, and the scheduler hands out one after the other.
+window of its tasks ahead of their results. The scheduler hands out one task after the other, one for each worker ahead,
+which a task of higher priority does not overtake (Dask's `worker-saturation`, for workers of one thread).
 
 Nothing here is measured or drawn: the same graph on the same workers gives the same seconds.
 """
@@ -250,7 +251,7 @@ class _Playing:
             while self._handed and self._idle:
                 _, _, task, round_ = heapq.heappop(self._handed)
                 self._start(heapq.heappop(self._idle), task, round_)
-            if self._handing or not self._waiting:
+            if self._handing or not self._waiting or len(self._handed) >= self._workers.count:
                 return
             entry = heapq.heappop(self._waiting)
             if self._workers.handing <= 0:

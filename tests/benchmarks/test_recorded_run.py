@@ -97,6 +97,19 @@ def test_the_clock_of_another_machine_is_set_by_the_part_that_began_the_soonest(
     assert run.opening == 1.5  # the call of `scan` took 2.5 seconds, its work 1
 
 
+def test_a_worker_that_reads_the_corpus_is_not_idle() -> None:
+    rounds = [*REPORT["graph"]["rounds"], [4, "axes", 0, "axes", 5.5, 5.5, 8.0, 1, 0.5]]
+    steps = [["axes", [], False, 0, 5.5, 8.0], *REPORT["graph"]["steps"]]
+    # It was called at 5.5 and began at 7.4375: the call of `scan` ended there, which the driver had by 7.5.
+    axes = receipt(4, "axes", "all", 7.4375, 0.5)
+    run = recorded("run", 20.0, report(steps, rounds), [*RECEIPTS, axes])
+    assert [part.gap for part in run.parts if part.stage == "axes"] == [0.0]
+    other = recorded(
+        "run", 20.0, report(steps, rounds), [*RECEIPTS, receipt(4, "axes", "all", 7.4375, 0.5, worker="host:2")]
+    )
+    assert [part.gap for part in other.parts if part.stage == "axes"] == pytest.approx([1.937])  # to the millisecond
+
+
 def test_openings_are_told_from_the_bytes_of_the_other_parts() -> None:
     scan, split, _ = graph_of(example())
     # p1 says that 100 bytes take 1.5 seconds, so the first part opened for 1.5, and for a quarter less a pause before.

@@ -44,8 +44,8 @@ def test_steps_that_need_nothing_of_each_other_run_side_by_side() -> None:
 def test_of_what_waits_a_higher_priority_comes_first_and_then_what_came_first() -> None:
     graph = [step("low", 1, 1, 1), step("high", 1, 1, priority=5, before=0.5)]
     played = play(graph, Workers(1))
-    # One is at work as `high` comes, and the one that was handed out ahead is overtaken, too.
-    assert played.steps["high"] == (0.5, 3)
+    # One is at work as `high` comes, and the worker has another one already; the third is overtaken.
+    assert played.steps["high"] == (0.5, 4)
     assert played.steps["low"] == (0, 5)
     assert play([step("one", 1, 1), step("other", 1, 1)], Workers(1)).steps["one"] == (0, 2)
 
