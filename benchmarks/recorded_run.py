@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.schedule import Round, Step, Task
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, CorruptBlob
 from storage import runs
 from storage.clock import from_timestamp
 from storage.protocol import Store
@@ -173,14 +173,22 @@ def run_of(store: Store, run_id: str | None) -> str:
 
 
 def read_run(store: Store, run_id: str | None = None) -> RecordedRun:
-    """A run from its records and the receipts of the parts that it made; raises BadInput if they do not suffice."""
+    """A run from its records and the receipts of the parts that it made.
+
+    Raises BadInput if they do not suffice, CorruptBlob if the graph has another form than a run writes.
+    """
     run = runs.read_run(store, run_of(store, run_id))
     if run.end is None or run.seconds is None:
         raise BadInput(f"the run {run.run_id} has no end")
     report: Any = run.end.report
-    stages = list(dict.fromkeys(str(row[3]) for row in report["graph"]["rounds"]))
-    receipts = [one for stage in stages for one in scan(store, stage) if one.run_id == run.run_id]
-    return recorded(run.run_id, run.seconds, report, receipts)
+    try:
+        stages = list(dict.fromkeys(str(row[3]) for row in report["graph"]["rounds"]))
+        receipts = [one for stage in stages for one in scan(store, stage) if one.run_id == run.run_id]
+        return recorded(run.run_id, run.seconds, report, receipts)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CorruptBlob(
+            f"{store.url}: the graph in the record of the run {run.run_id} is damaged: {error}"
+        ) from error
 
 
 def recorded(run_id: str, seconds: float, report: Any, receipts: Iterable[Receipt]) -> RecordedRun:

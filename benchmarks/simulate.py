@@ -50,6 +50,7 @@ from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws
 from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.recorded_run import NO_STORE, Clock, RecordedRun, StoreModel, graph_of, read_run
 from benchmarks.schedule import Played, Workers, critical_path, play
+from indexmill.errors import IndexmillError
 from storage.stores import open_store
 
 START_AND_END = "start and end"
@@ -460,7 +461,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     chosen = parser().parse_args()
-    result: int = chosen.run_command(chosen)
+    try:
+        result: int = chosen.run_command(chosen)
+    except IndexmillError as error:
+        raise SystemExit(str(error)) from error
     return result
 
 

@@ -10,10 +10,11 @@ import pytest
 from benchmarks.recorded_run import RecordedRun, StoreModel, graph_of, read_run, recorded, run_of
 from benchmarks.schedule import Workers, play
 from flows.run import backfill_inline, build_inline
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, CorruptBlob
 from schemas.config import Configuration
+from storage import runs
 from storage.clock import timestamp
-from storage.folder import open_folder
+from storage.folder import FolderStore, open_folder
 from storage.receipts import Receipt, Work
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
@@ -169,6 +170,19 @@ def test_groups_of_a_backfill_follow_each_other() -> None:
 def test_a_record_that_does_not_suffice_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(BadInput, match=why):
         example(graph={**REPORT["graph"], **changes})
+
+
+@pytest.mark.parametrize(
+    "graph", [{}, [], None, {"steps": [[1]], "rounds": [[]], "left_out": 0}, {"steps": 3, "rounds": [], "left_out": 0}]
+)
+def test_a_damaged_graph_is_told(store: FolderStore, graph: Any) -> None:
+    runs.start(store, "run", "build", clock=lambda: 0.0)
+    ending = runs.RunEnd(
+        run_id="run", state="published", exit_code=0, ended="1970-01-01T00:00:20Z", report={"graph": graph}
+    )
+    runs.end(store, ending)
+    with pytest.raises(CorruptBlob, match="the run run is damaged"):
+        read_run(store)
 
 
 def test_receipts_of_an_earlier_release_are_refused() -> None:
