@@ -251,8 +251,8 @@ class PartRunner:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
-    def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int) -> Job:
-        """The job of a worker that makes a part of a stage."""
+    def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
+        """The job of a worker that makes a part of a stage. number: of its round."""
         space = spec.settings.row_space()
         row_space = _row_space(stage, space) if space else ""
         return Job(
