@@ -363,12 +363,15 @@ class Corpus:
         scanned = []
         report = runner.report.stage("ingest")
         numbers = {call.key: str(number) for number, call in enumerate(calls)}
-        for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
-            runner.progress.within("ingest", numbers[call.key], None)
-            scanned.append(result)
-            report.seconds += seconds
-            runner.report.worked("ingest", seconds)
-            runner.progress.advance("ingest")
+        with runner.report.graph.round("scan") as told:
+            runner.report.graph.calls_known(told)
+            for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+                runner.progress.within("ingest", numbers[call.key], None)
+                scanned.append(result)
+                told.add(seconds)
+                report.seconds += seconds
+                runner.report.worked("ingest", seconds)
+                runner.progress.advance("ingest")
         return scanned
 
     def _heard(self, group: str, done: int, total: int, items: Items | None) -> None:
