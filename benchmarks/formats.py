@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.machine import argument_parser, describe_machine
 from schemas.corpus import CorpusSettings, ExtractSettings
-from tasks.stages.ingest import scan_process, spill, supervisor
+from tasks.stages.ingest import scan_process, shard_plan, spill, supervisor
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import SourceFile, find
 
@@ -83,9 +83,9 @@ def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[Measu
         measured = found.setdefault(file.kind, Measured(file.kind, _extractor(file.kind)))
         with tempfile.TemporaryDirectory(prefix="indexmill-formats-") as temporary:
             result, seconds, mebibytes = _scanned(file, settings, Path(temporary))
-            planned = spill.plan([result], temporary)
+            planned = shard_plan.plan([result], temporary)
             for shard in planned.shards:
-                table = spill.documents_of(shard, temporary)
+                table = shard_plan.documents_of(shard, temporary)
                 for text, metadata in zip(table["text"].to_pylist(), table["metadata"].to_pylist(), strict=True):
                     pages = json.loads(metadata).get("pages")
                     measured.pages += pages if isinstance(pages, int) else 0

@@ -42,7 +42,7 @@ from indexmill.models.recogniser import open_recogniser
 from indexmill.text.printable import one_line
 from schemas.config import SplitSettings
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest import scan_process, spill, supervisor
+from tasks.stages.ingest import scan_process, shard_plan, spill, supervisor
 from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile, find
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.split import split
@@ -426,20 +426,20 @@ def measure(folder: Path, written: Mapping[str, tuple[str, int | None]], limit: 
             } & result.refused.keys()
             if whole and result.documents + refused != expected and (file.kind in TEXT_KINDS or not cut):
                 found.unaccounted.append(f"{file.name}: {result.documents} and {refused} of {expected}")
-        planned = spill.plan(results, temporary)
+        planned = shard_plan.plan(results, temporary)
         found.documents, found.repeats, found.refused = (
             planned.documents,
             planned.repeats,
             sum(planned.refused.values()),
         )
-        quarantined = spill.quarantine_of(planned, temporary).num_rows
+        quarantined = shard_plan.quarantine_of(planned, temporary).num_rows
         rows_read = sum(result.documents + sum(result.refused.values()) for result in results)
         if planned.documents + planned.repeats + quarantined != rows_read or quarantined != found.refused:
             found.unaccounted.append(f"all: {planned.documents}, {planned.repeats} and {quarantined} of {rows_read}")
         stages = Kind()
         with _Apart(limit) as apart:
             for shard in planned.shards:
-                table = spill.documents_of(shard, temporary)
+                table = shard_plan.documents_of(shard, temporary)
                 for row in range(table.num_rows):
                     seconds, mebibytes, failed = apart.run(table.slice(row, 1))
                     name = table["document_id"][row].as_py()

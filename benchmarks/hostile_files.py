@@ -34,7 +34,7 @@ from benchmarks.hostile_documents import ATTACKS, HONEST, WORDS, Attack, Outside
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.text.printable import one_line
 from schemas.corpus import CorpusSettings, ExtractSettings
-from tasks.stages.ingest import scan_process, spill, supervisor
+from tasks.stages.ingest import scan_process, shard_plan, supervisor
 from tasks.stages.ingest.formats.registry import FORMATS
 from tasks.stages.ingest.sources import find
 
@@ -123,11 +123,11 @@ def _outcome(
     if watch.mebibytes > _FRESH:
         scan_process.close()  # or what it keeps would count as the next file's
     if result is not None:
-        planned = spill.plan([result], folder / "work")
+        planned = shard_plan.plan([result], folder / "work")
         for shard in planned.shards:
-            for row in spill.documents_of(shard, folder / "work").to_pylist():
+            for row in shard_plan.documents_of(shard, folder / "work").to_pylist():
                 said[row["document_id"]] = json.dumps(row, default=str, ensure_ascii=False)
-        refused = spill.quarantine_of(planned, folder / "work").to_pylist()
+        refused = shard_plan.quarantine_of(planned, folder / "work").to_pylist()
     of_file = [row for row in refused if row["file"] == attack.name]
     outcome = " and ".join([*(["document"] if attack.name in said else []), *(row["reason"] for row in of_file)])
     detail = "; ".join(row["detail"] for row in of_file)

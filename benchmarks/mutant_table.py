@@ -584,10 +584,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "the bit that is kept besides is set in the first row only where it is set in all, and is set in what is sought anyway",
     ),
     Mutant(
-        "tasks/stages/ingest/spill.py",
+        "tasks/stages/ingest/shard_plan.py",
         "        order = order[out[order] < 0]\n",
         "        pass\n",
-        ("tests/tasks/stages/ingest/test_spill.py::test_a_forgotten_document_is_as_if_it_had_never_been_there",),
+        ("tests/tasks/stages/ingest/test_shard_plan.py::test_a_forgotten_document_is_as_if_it_had_never_been_there",),
     ),
     Mutant(
         "tasks/stages/resolve/resolve.py",
@@ -880,10 +880,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/indexmill/test_snapshot.py::test_what_many_threads_want_first_is_made_once_and_whole",),
     ),
     Mutant(
-        "tasks/stages/ingest/spill.py",
+        "tasks/stages/ingest/shard_plan.py",
         "    poisonous = poisonous[np.isin(poisonous, order)]\n",
         "",
-        ("tests/tasks/stages/ingest/test_spill.py::test_a_document_that_is_forgotten_is_not_refused_as_poison",),
+        ("tests/tasks/stages/ingest/test_shard_plan.py::test_a_document_that_is_forgotten_is_not_refused_as_poison",),
     ),
     Mutant(
         "tasks/pipeline/gates.py",

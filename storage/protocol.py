@@ -1,6 +1,6 @@
 """The protocol of a store: the operations that all other modules use.
 
-There is one way to publish: `create`, which fails if the name exists. No record is ever overwritten, so a
+There is one way to publish: `create`, which fails if the name exists. No record of a version is ever overwritten, so a
 folder and an object store can behave alike.
 """
 
@@ -106,8 +106,8 @@ class Store(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there: readers see the one or the other.
 
-        Forgetting uses it, to remove the names of documents from records, and repair, for damaged ones; everything else
-        creates.
+        Forgetting uses it, to remove the names of documents from records, repair, for damaged ones, and a run that
+        reads its corpus again; everything else creates.
         """
         ...
 

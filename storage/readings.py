@@ -45,10 +45,10 @@ class ReadingRecord(Record):
 
 
 def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
-    """Record what a run read, in place of what it recorded before."""
-    name = run_name(run_id, _NAME)
-    store.delete(name)
-    store.create(name, record.to_bytes())
+    """Record what a run read, in place of what it recorded before: at any moment there is the one or the other."""
+    name, data = run_name(run_id, _NAME), record.to_bytes()
+    if not store.create(name, data):
+        store.replace(name, data)
 
 
 def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> ReadingRecord | None:

@@ -21,6 +21,7 @@ from tests.storage.quick import quick_folder, quick_root  # noqa: E402
 
 if TYPE_CHECKING:
     from storage.folder import FolderStore
+    from tests.storage.services import FaultProxy
 
 # pytest's own folders, too: see `tests.storage.quick`.
 if (_root := quick_root()) is not None:
@@ -48,6 +49,24 @@ def store(quick: Path) -> FolderStore:
     from storage.folder import init_folder
 
     return init_folder(quick / "store")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The endpoint of an S3 service on this machine."""
+    from tests.storage.services import s3_service
+
+    with s3_service() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def fault_proxy(s3: str) -> Iterator[FaultProxy]:
+    """A proxy before it that passes everything on until a test says otherwise; the environment leads to it."""
+    from tests.storage.services import FaultProxy, s3_environment
+
+    with FaultProxy(s3) as proxy, s3_environment(proxy.url):
+        yield proxy
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, blames_documents, failing_documents
 from tasks.core.report import Progress, Report, StageReport
+from tasks.core.run_graph import Round
 from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
 from tasks.core.stage_trace import StageTrace
 from tasks.llm.ask import Asking
@@ -127,8 +128,8 @@ class PartRunner:
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
-            with StageTrace(stage.name) as trace:
-                return self._make_parts(stage, specs, report, trace)
+            with StageTrace(stage.name) as trace, self.report.graph.round(stage.name) as told:
+                return self._make_parts(stage, specs, report, trace, told)
         except BaseException as error:
             self.progress.abandon(stage.name)
             if isinstance(error, Exception) and not isinstance(error, (StoppedError, BudgetReached)):
@@ -136,15 +137,16 @@ class PartRunner:
             raise
 
     def _make_parts(
-        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace
+        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace, told: Round
     ) -> Parts:
         receipts: Parts = {}
         by_key: dict[str, list[PartSpec]] = {}  # shards with equal inputs share one part
         with self.report.at_work(stage.name):
             wanted = list(specs)
             self.progress.begin(stage.name, len(wanted))
-            calls = self._calls(stage, wanted, by_key, receipts, report, trace)
+            calls = self._calls(stage, wanted, by_key, receipts, report, trace, told)
             trace.begin(len(by_key))
+            self.report.graph.calls_known(told)
         try:
             if any(call.asks for call in calls):
                 with self.report.at_work(stage.name):
@@ -152,6 +154,7 @@ class PartRunner:
             for key, made in self._made(stage, calls):
                 same = by_key[key]
                 trace.add(made)
+                told.add(made.seconds)
                 self._receipts[key] = self._count(stage, report, made)
                 receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
                 self.progress.within(stage.name, key, None)
@@ -177,6 +180,7 @@ class PartRunner:
         receipts: Parts,
         report: StageReport,
         trace: StageTrace,
+        told: Round,
     ) -> list[Call]:
         """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in wanted:
@@ -194,7 +198,7 @@ class PartRunner:
                 report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            job = self._job(stage, spec, key)
+            job = self._job(stage, spec, key, told.number)
             heard = partial(self._within, stage.name, key)
             calls.append(
                 Call(
@@ -247,8 +251,8 @@ class PartRunner:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
-    def _job(self, stage: Stage[Any], spec: PartSpec, key: str) -> Job:
-        """The job of a worker that makes a part of a stage."""
+    def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
+        """The job of a worker that makes a part of a stage. number: of its round."""
         space = spec.settings.row_space()
         row_space = _row_space(stage, space) if space else ""
         return Job(
@@ -263,6 +267,7 @@ class PartRunner:
             reuse=self._reuse(stage, row_space, spec.shard) if row_space and not self.cold else (),
             earlier=self._earlier(stage, spec.shard),
             cold=self.cold,
+            round=number,
         )
 
     def _made(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:

@@ -30,9 +30,9 @@ __all__ = [
 _OF_A_READER = re.compile(
     r"PATH|HOME|USER|LOGNAME|TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|XDG_\w+"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|VIRTUAL_ENV|CONDA_PREFIX|PYTHON\w*|COVERAGE_\w+"
-    r"|(OMP|OPENBLAS|MKL)_NUM_THREADS|MALLOC_\w+|ARROW_\w+"
+    r"|(OMP|OPENBLAS|MKL)_NUM_THREADS|MALLOC_\w+|ARROW_\w+|TESSDATA_PREFIX"
 )
-"""The variables that tell Python and its libraries where to find files and how to work."""
+"""The variables that tell Python, its libraries and tesseract where to find files and how to work."""
 
 _OF_A_STORE = {
     **dict.fromkeys(("s3", "s3a"), ("AWS_",)),

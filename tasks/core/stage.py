@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
@@ -26,9 +28,10 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
 from storage.arrays import put_pack
+from storage.clock import timestamp
 from storage.processes import this_process
 from storage.protocol import Store
-from storage.receipts import Receipt, find, record, replace
+from storage.receipts import Receipt, Work, find, record, replace
 from storage.stores import open_store
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
@@ -226,6 +229,7 @@ class Job:
     reuse: tuple[str, ...] = ()  # digests of packs whose rows may be copied
     earlier: tuple[Mapping[str, str], ...] = ()  # inputs and outputs of earlier parts: see tasks.core.unchanged
     cold: bool = False  # ignore an existing receipt
+    round: int = 0  # of the run: see tasks.core.run_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +269,7 @@ class Part(Generic[S]):
         self.job = job
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
+        self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
         """The digest of the input of this name; raises LookupError for one that the stage does not declare."""
@@ -283,12 +288,16 @@ class Part(Generic[S]):
 
     def table(self, name: str, *columns: str) -> pa.Table:
         """The input table of this name, or some columns of it, checked against the schema that the stage declares."""
-        return read_table(self.store, self.job.inputs[name], self.stage.input(name).schema, columns=columns or None)
+        digest = self.job.inputs[name]
+        self.path(digest)
+        return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
 
     def tables(self, name: str, *columns: str) -> pa.Table:
         """All input tables `<name>/<label>`, one after the other in the order of their labels."""
         schema: pa.Schema = self.stage.input(name).schema
         names = sorted(one for one in self.job.inputs if one.startswith(name + "/"))
+        for one in names:
+            self.path(self.job.inputs[one])
         found = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
         return pa.concat_tables(found or [schema.empty_table().select(list(columns or schema.names))])
 
@@ -328,7 +337,14 @@ class Part(Generic[S]):
 
     def path(self, digest: str) -> Path:
         """The verified local file of a blob."""
-        return self.store.open_local(digest)
+        path = self.store.open_local(digest)
+        self._opened[digest] = path.stat().st_size
+        return path
+
+    @property
+    def opened(self) -> tuple[int, int]:
+        """The number of blobs that were opened, and their bytes."""
+        return len(self._opened), sum(self._opened.values())
 
     def scratch(self) -> Path:
         """The run's temporary folder inside the store."""
@@ -359,14 +375,15 @@ def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -
 
 def make_part(job: Job) -> PartResult:
     """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time."""
-    started = time.perf_counter()
+    began, started, processor = time.time(), time.perf_counter(), time.process_time()
     store = open_store(job.store_url)
     stage = stage_of(job)
     found = find(store, stage.name, job.key)
     if found is not None and not job.cold:
         seconds = time.perf_counter() - started
         return PartResult(found, reused=True, counts={}, seconds=seconds, requests=store.requests())
-    outputs = stage.compute(Part(store, job, stage))
+    part = Part(store, job, stage)
+    outputs = stage.compute(part)
     digests: dict[str, str] = {}
     rows: dict[str, int] = {}
     sizes: dict[str, int] = {}
@@ -385,6 +402,9 @@ def make_part(job: Job) -> PartResult:
     for name, data in sorted(outputs.files.items()):
         digests[name] = store.put_blob(data)
         sizes[name] = len(data) if isinstance(data, bytes) else data.stat().st_size
+    process = this_process()
+    worker = f"{process.host}:{process.pid}"
+    opened, bytes_read = part.opened
     seconds = time.perf_counter() - started
     made = Receipt(
         stage=stage.name,
@@ -399,11 +419,24 @@ def make_part(job: Job) -> PartResult:
         row_space=job.row_space,
         run_id=job.run_id,
         seconds=round(seconds, 3),
+        work=Work(
+            round=job.round,
+            worker=worker,
+            began=timestamp(began),
+            processor_seconds=round(time.process_time() - processor, 3),
+            opened=opened,
+            bytes_read=bytes_read,
+            peak_bytes=_peak_bytes(),
+        ),
     )
     winner = record(store, made)
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
         winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
-    process = this_process()
-    worker = f"{process.host}:{process.pid}"
     return PartResult(winner, False, dict(outputs.counts), seconds, differs, store.requests(), worker)
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process ever had."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10

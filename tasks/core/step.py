@@ -36,6 +36,9 @@ class Step:
     needs: tuple[str, ...] = ()
 
     def run(self, build: Any) -> None:
-        """Drive the step as a part of the run's trace."""
-        with span(f"step {self.name}", {"indexmill.step": self.name}, inner=True):
+        """Drive the step as a part of the run's trace, and of the graph in its record."""
+        with (
+            span(f"step {self.name}", {"indexmill.step": self.name}, inner=True),
+            build.report.graph.step(self.name, self.needs, of_shards=self.of_shards),
+        ):
             self.drive(build)

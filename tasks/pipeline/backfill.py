@@ -21,7 +21,7 @@ from tasks.core.report import Forwarding, Progress, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
 from tasks.pipeline.lookup import are_made
-from tasks.stages.ingest.spill import Shard
+from tasks.stages.ingest.shard_plan import Shard
 
 __all__ = ["WAVE_TOKENS", "Pace", "Phases", "Waves", "backfill", "phases"]
 
@@ -104,6 +104,7 @@ def backfill(
     assert corpus is not None  # noqa: S101 - `scan` has run
     progress = build.progress
     cut = waves.cut(corpus.shards)
+    build.report.graph.begin_group()
     made = [not build.cold and are_made(build, wave) for wave in cut]
     progress.end(
         "ingest",
@@ -123,6 +124,7 @@ def backfill(
             together(f"{title}: ", of_shards)
         finally:
             build.progress = progress
+            build.report.graph.begin_group()
         if not made[number - 1]:
             documents = counted(sum(shard.documents for shard in wave), "document")
             held = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
@@ -147,6 +149,7 @@ def _publish(
     # Gold documents may be in later waves, so quality is measured at the end.
     together(f"{title}: ", [step for step in steps if step.name != "quality"])
     publish(build.manifest())
+    build.report.graph.begin_group()
 
 
 class _Wave(Forwarding):

@@ -28,10 +28,10 @@ from storage.tables import read_table
 from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
-from tasks.stages.ingest import read_part, spill, supervisor
+from tasks.stages.ingest import read_part, shard_plan, spill, supervisor
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.known import Known, known_of, reading_record
-from tasks.stages.ingest.listing import list_corpus
+from tasks.stages.ingest.listing import list_again, list_corpus
 from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
 from tasks.stages.ingest.sources import RECORDS, SourceFile, SourceFiles, batches, digest_of_files, is_quick
@@ -61,9 +61,10 @@ class Corpus:
         self._allow_rights_change = allow_rights_change
         self._full = full
         self._sources: SourceFiles | None = None
-        self.plan: spill.ShardPlan | None = None
-        self._taken: tuple[spill.Shard, ...] = ()
-        self.wave: tuple[spill.Shard, ...] = ()
+        self._compared: tuple[SourceFiles, frozenset[str]] | None = None
+        self.plan: shard_plan.ShardPlan | None = None
+        self._taken: tuple[shard_plan.Shard, ...] = ()
+        self.wave: tuple[shard_plan.Shard, ...] = ()
 
     def preflight(self) -> None:
         """Find the files; raises ConfigurationError, BadInput or GateRefused if none can or may be read."""
@@ -73,7 +74,7 @@ class Corpus:
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
 
-    def read(self, poison: Iterable[Poison], *, again: bool) -> spill.ShardPlan:
+    def read(self, poison: Iterable[Poison], *, again: bool) -> shard_plan.ShardPlan:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards.
 
         poison: documents that a stage cannot process. again: True if this run has read the corpus before, without
@@ -83,8 +84,9 @@ class Corpus:
         self._refuse_rights()
         self._folder.mkdir(parents=True, exist_ok=True)
         poisonous = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
-        plan, results = self._planned(sources, poisonous)
-        refused = self.forgotten.without(spill.quarantine_of(plan, self._folder))
+        sources, plan, results = self._planned(sources, poisonous)
+        self._sources = sources
+        refused = self.forgotten.without(shard_plan.quarantine_of(plan, self._folder))
         runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
         self._remember(sources, plan, results)
         self._count(plan, refused)
@@ -96,7 +98,7 @@ class Corpus:
         self._compare_with_parent(plan, sources.empty, refused)
         return plan
 
-    def take(self, shards: Sequence[spill.Shard]) -> None:
+    def take(self, shards: Sequence[shard_plan.Shard]) -> None:
         """Make the given shards the current wave of the per-shard stages; other stages see all shards taken so far."""
         taken = {shard.label for shard in self._taken}
         self._taken += tuple(shard for shard in shards if shard.label not in taken)
@@ -122,7 +124,7 @@ class Corpus:
         """The number of documents in the shards taken so far."""
         return sum(shard.documents for shard in self._taken)
 
-    def specs(self, shards: Iterable[spill.Shard]) -> list[PartSpec]:
+    def specs(self, shards: Iterable[shard_plan.Shard]) -> list[PartSpec]:
         """The parts of the stage `ingest` for some shards."""
         return [
             PartSpec(
@@ -142,7 +144,7 @@ class Corpus:
         assert self.plan is not None  # noqa: S101 - the corpus has been read
         left = self.plan.shards[len(self._taken) :]
         if left:
-            spill.drop_before(left[0], self._folder)
+            shard_plan.drop_before(left[0], self._folder)
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -209,8 +211,12 @@ class Corpus:
         )
 
     def _unchanged(self, sources: SourceFiles) -> frozenset[str]:
-        """The names of the files that need not be read."""
-        return frozenset() if self._known is None else self._known.unchanged(sources.files, self._settings)
+        """The names of the files that need not be read; compared once for a listing."""
+        if self._known is None:
+            return frozenset()
+        if self._compared is None or self._compared[0] is not sources:
+            self._compared = sources, self._known.unchanged(sources.files, self._settings)
+        return self._compared[1]
 
     def _digest_of_files(self) -> str | None:
         """The digest by which the next run sees that it has nothing to do; None if that is seen without, or not."""
@@ -224,14 +230,20 @@ class Corpus:
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
-    ) -> tuple[spill.ShardPlan, list[spill.ScanResult]]:
-        """Read what may have changed, take over the rest from the last version, and plan the shards."""
+    ) -> tuple[SourceFiles, shard_plan.ShardPlan, list[spill.ScanResult]]:
+        """Read what may have changed, take over the rest from the last version, and plan the shards.
+
+        Returns the files as they were listed last: those that are gone by now are no longer among them.
+        """
         known = self._known
         kept = set(self._unchanged(sources))
-        scanned = self._scan([file for file in sources.files if file.name not in kept])
+        wanted = [file for file in sources.files if file.name not in kept]
+        scanned: list[spill.ScanResult] = []
         while True:
+            sources, found = self._scan_twice(sources, wanted)
+            scanned += found
             taken_over = [] if known is None else [self._carry(known, kept, scanned)]
-            plan = self.plan = spill.plan(
+            plan = self.plan = shard_plan.plan(
                 [*scanned, *taken_over],
                 self._folder,
                 self._configuration.shards.document_tokens,
@@ -239,12 +251,32 @@ class Corpus:
                 forgotten=self.forgotten.id_hashes,
             )
             if not plan.lacking:
-                return plan, scanned
+                return sources, plan, scanned
             # A row that was no document of the last version is one now, and its text has to be read.
             lacking = set(plan.lacking)
             kept -= lacking
-            again = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
-            scanned = [one for one in scanned if lacking.isdisjoint(one.files)] + self._scan(again)
+            wanted = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
+            scanned = [one for one in scanned if lacking.isdisjoint(one.files)]
+
+    def _scan_twice(
+        self, sources: SourceFiles, files: Sequence[SourceFile]
+    ) -> tuple[SourceFiles, list[spill.ScanResult]]:
+        """Read files, and those that were gone or changed meanwhile once more, as they are listed now."""
+        results = self._scan(files)
+        moved = {name for result in results for name in (*result.stale, *result.changed)}
+        if not moved:
+            return sources, results
+        scratch = self._runner.store.scratch(self._runner.run_id) / "places"
+        found = list_again([file for file in files if file.name in moved], self._settings, scratch)
+        now = {file.name: file for file in found.files}
+        results = [
+            result if moved.isdisjoint(result.files) else spill.without(result, moved, self._folder)
+            for result in results
+        ]
+        results = [result for result in results if result.files] + self._scan(found.files)
+        listed = (now.get(file.name, file) for file in sources.files if file.name in now or file.name not in moved)
+        empty = dict.fromkeys((*sources.empty, *found.empty))
+        return SourceFiles(tuple(listed), tuple(empty), sources.warnings), results
 
     def _carry(self, known: Known, kept: Collection[str], scanned: Sequence[spill.ScanResult]) -> spill.ScanResult:
         """Take over the rows of files that were not read, and of places of which only changes were."""
@@ -258,7 +290,7 @@ class Corpus:
         files = {file.name: file.left_out for file in known.files.values() if file.name in names}
         return spill.carry(rows, refused, files, self._folder)
 
-    def _remember(self, sources: SourceFiles, plan: spill.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
+    def _remember(self, sources: SourceFiles, plan: shard_plan.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
         """Record what was read, for the run after the next version."""
         runner, known = self._runner, self._known
         by_name = {file.name: file for file in sources.files}
@@ -279,8 +311,8 @@ class Corpus:
             self._settings,
             [file for file in sources.files if file.name not in unsure and file.document_name not in self.forgotten],
             plan.front_matter_left_out,
-            spill.known_rows(self._folder),
-            self.forgotten.without(spill.refused_of(plan, self._folder)),
+            shard_plan.known_rows(self._folder),
+            self.forgotten.without(shard_plan.refused_of(plan, self._folder)),
             cursors,
         )
         put_reading(runner.store, runner.run_id, record)
@@ -303,7 +335,7 @@ class Corpus:
         calls = [
             Call(
                 f"unpack-{runner.run_id}-{label}",
-                read_part.unpack,
+                partial(read_part.unpack, fresh=parts[label].run_id == runner.run_id),
                 (runner.store.url, dict(parts[label].outputs), read_part.files_of(spec), self._folder),
                 light=True,
                 local=True,
@@ -331,19 +363,22 @@ class Corpus:
         scanned = []
         report = runner.report.stage("ingest")
         numbers = {call.key: str(number) for number, call in enumerate(calls)}
-        for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
-            runner.progress.within("ingest", numbers[call.key], None)
-            scanned.append(result)
-            report.seconds += seconds
-            runner.report.worked("ingest", seconds)
-            runner.progress.advance("ingest")
+        with runner.report.graph.round("scan") as told:
+            runner.report.graph.calls_known(told)
+            for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+                runner.progress.within("ingest", numbers[call.key], None)
+                scanned.append(result)
+                told.add(seconds)
+                report.seconds += seconds
+                runner.report.worked("ingest", seconds)
+                runner.progress.advance("ingest")
         return scanned
 
     def _heard(self, group: str, done: int, total: int, items: Items | None) -> None:
         """Report the progress of reading a group of files."""
         self._runner.progress.within("ingest", group, done / max(total, 1), items)
 
-    def _count(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
+    def _count(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
         """Count the documents in the report, and warn of unread files and front matter."""
         report, progress = self._runner.report, self._runner.progress
         counts = report.stage("ingest").counts
@@ -366,7 +401,7 @@ class Corpus:
                 "comes before"
             )
 
-    def _refuse_many_failures(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
+    def _refuse_many_failures(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
         """Raise GateRefused if too many rows were refused: the corpus or its reader must have changed."""
         most, failed = self._configuration.run.max_failed_share, sum(plan.refused.values())
         rows = failed + plan.documents + plan.repeats
@@ -377,7 +412,7 @@ class Corpus:
                 "published. `indexmill quarantine` lists them; mend the corpus, or raise run.max_failed_share"
             )
 
-    def _compare_with_parent(self, plan: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
+    def _compare_with_parent(self, plan: shard_plan.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
         """Apply the gate of the corpus: too few documents, or documents lost with an empty or unreadable source."""
         for path in empty:
             self._runner.progress.warn(f"no file of the corpus lies under {path}")
@@ -440,7 +475,7 @@ class Corpus:
 
     def _lost(self) -> int:
         """The number of the parent's documents that the corpus lacks, without forgotten ones."""
-        here = spill.document_ids(self._folder)
+        here = shard_plan.document_ids(self._folder)
         lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
         return sum(name not in self.forgotten for ids in lost for name in ids)
 

@@ -110,7 +110,10 @@ class CorpusRun(BaseRun, PartRunner):
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True)
         report = self.report.stage("encoder")
-        ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
+        with self.report.graph.round("fingerprint") as told:
+            self.report.graph.calls_known(told)
+            ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
+            told.add(seconds)
         report.seconds += seconds
         self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)

@@ -13,7 +13,7 @@ from tasks.core.stage import Stage, part_key
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.stages.ingest import part as ingest_part
-from tasks.stages.ingest.spill import Shard
+from tasks.stages.ingest.shard_plan import Shard
 
 __all__ = ["are_made"]
 

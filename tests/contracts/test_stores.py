@@ -25,7 +25,7 @@ from storage.stores import init_store, open_store
 from tests.storage.ceph import CephService, ceph_service, missing
 from tests.storage.node_services import azure_environment, azurite, container_of
 from tests.storage.quick import quick_folder
-from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
+from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment
 
 STORES: dict[str, tuple[str | None, Callable[[Path, Any], Store]]] = {
     "folder": (None, lambda root, _: init_store(root / "store")),
@@ -41,12 +41,6 @@ STORES: dict[str, tuple[str | None, Callable[[Path, Any], Store]]] = {
 }
 """The fixture of the service that each kind of store needs, and what makes a store of it in a folder."""
 KINDS = [pytest.param(kind, marks=pytest.mark.slow) if kind.startswith(("ceph", "azure")) else kind for kind in STORES]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    with s3_service() as service:
-        yield service
 
 
 @pytest.fixture(scope="module")

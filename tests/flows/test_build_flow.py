@@ -33,7 +33,7 @@ from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor, StoppedError
-from tasks.core.report import Silent
+from tasks.core.report import Report, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
@@ -205,6 +205,7 @@ class Failing:
 
     def __init__(self) -> None:
         self.executor: Any = self
+        self.report = Report()
         self.stops: list[bool] = []
         self._stopped = threading.Event()
         self._ended = threading.Event()

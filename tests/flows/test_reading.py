@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,11 +16,13 @@ from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import GateRefused
 from indexmill.store.layout import blob_path
+from schemas.corpus import CorpusSettings
 from storage import runs
 from storage.folder import open_folder
 from storage.readings import ReadingRecord, find_reading, tables_of
-from tasks.stages.ingest import known, sources
-from tasks.stages.ingest.places.place import Entry
+from tasks.pipeline import corpus
+from tasks.stages.ingest import known, sources, spill, supervisor
+from tasks.stages.ingest.places.place import ChangedError, Entry
 from tasks.stages.split import split
 from tests.corpora import documents
 from tests.flows import deadly
@@ -378,3 +380,185 @@ def test_a_document_that_fails_a_stage_is_refused_night_by_night_and_tried_again
     third = folder.night()
     assert folder.read[0] <= 2
     assert (third.documents, third.quarantined, third.manifest) == (12, 1, folder.fresh())
+
+
+class Busy(Wiki):
+    """A place whose files are replaced, or go, as often as said while they are read."""
+
+    moves: ClassVar[dict[str, list[tuple[Entry, bytes] | None]]] = {}
+    listings: ClassVar[list[int]] = []
+
+    def list(self) -> Iterator[Entry]:
+        self.listings.append(1)
+        yield from super().list()
+
+    def read(self, name: str, token: str) -> bytes:
+        if self.moves.get(name):
+            moved = self.moves[name].pop(0)
+            if moved is None:
+                del self.files[name]
+            else:
+                self.files[name] = moved
+            raise ChangedError(f"{name} was replaced after it had been listed")
+        assert self.files[name][0].token == token
+        return super().read(name)
+
+
+@pytest.fixture
+def busy(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> type[Busy]:
+    for name in ("files", "moves"):
+        monkeypatch.setattr(Busy, name, {})
+    for name in ("read_names", "listings"):
+        monkeypatch.setattr(Busy, name, [])
+    folder.chosen["corpus"] |= {"paths": [], "sources": [{"kind": "plugin", "class": f"{__name__}:Busy"}]}
+    Busy.files = {f"{n}.{kind}": page(f"{n}.{kind}", 1) for n in range(3) for kind in ("md", "ipynb")}
+    return Busy
+
+
+def page(name: str, token: int) -> tuple[Entry, bytes]:
+    text = f"Esme Quill of {name.partition('.')[0]} came to Vell in {token}."
+    return Entry(name, None, str(token)), notebook(text) if name.endswith(".ipynb") else text.encode()
+
+
+@pytest.mark.parametrize("name", ["1.md", "1.ipynb"])
+def test_a_file_that_is_replaced_before_it_is_read_is_read_as_it_is_then(
+    folder: Folder, busy: type[Busy], name: str
+) -> None:
+    times = 2 if name.endswith("ipynb") else 1  # a part is followed by a scan
+    busy.moves[name] = [page(name, 2)] * times
+    first = folder.night()
+    assert (first.documents, first.quarantined, first.manifest) == (6, 0, folder.fresh())
+    busy.files[name], busy.moves[name] = page(name, 3), [page(name, 4)] * times
+    busy.listings.clear()
+    second = folder.night()
+    assert (second.documents, second.quarantined) == (6, 0)
+    assert len(busy.listings) == 2
+    assert folder.night().published is False
+    assert folder.read == (0, 6)
+    assert second.manifest == folder.fresh()
+
+
+def test_a_file_that_goes_before_it_is_read_is_a_document_less(folder: Folder, busy: type[Busy]) -> None:
+    folder.night()
+    busy.files["1.md"], busy.moves["1.md"] = page("1.md", 2), [None]
+    second = folder.night()
+    assert (second.documents, second.quarantined, second.manifest) == (5, 0, folder.fresh())
+    folder.night()
+    assert folder.read == (0, 5)
+
+
+def test_a_file_that_is_replaced_again_and_again_never_takes_its_document_out_of_the_index(
+    folder: Folder, busy: type[Busy]
+) -> None:
+    folder.night()
+    busy.files["1.md"], busy.moves["1.md"] = page("1.md", 2), [page("1.md", n) for n in (3, 4)]
+    with pytest.raises(GateRefused, match=r"1\.md cannot be read to the end; version 1 has 1 document that the corpus"):
+        folder.night()
+    third = folder.night()
+    assert (third.documents, third.manifest) == (6, folder.fresh())
+
+
+def test_a_local_file_that_goes_before_it_is_read_is_a_document_less(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.night()
+    gone = folder.write("doc-0003.md", "# Another\n\nFenna Rook left Vell.\n")
+    folder.write("doc-0004.md", "# Another\n\nFenna Rook came to Vell.\n")
+    listed = corpus.list_corpus
+
+    def going(*arguments: Any, **options: Any) -> sources.SourceFiles:
+        found = listed(*arguments, **options)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(corpus, "list_corpus", going)
+    second = folder.night()
+    assert (second.documents, second.quarantined, second.manifest) == (11, 0, folder.fresh())
+
+
+def test_a_folder_that_is_away_before_it_is_read_is_a_matter_for_the_gate(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted = folder.folder / "mounted"
+    mounted.mkdir()
+    (mounted / "one.md").write_text("# One\n\nGoran Stave came to Orrin Bay.\n", encoding="utf-8")
+    folder.chosen["corpus"]["paths"] = [str(folder.corpus), str(mounted)]
+    folder.night()
+    (mounted / "one.md").write_text("# One\n\nGoran Stave left.\n", encoding="utf-8")
+    listed = corpus.list_corpus
+
+    def going(*arguments: Any, **options: Any) -> sources.SourceFiles:
+        found = listed(*arguments, **options)
+        (mounted / "one.md").unlink()
+        return found
+
+    monkeypatch.setattr(corpus, "list_corpus", going)
+    with pytest.raises(GateRefused, match=r"no file of the corpus lies under .*mounted .*; version 1 has 1 document"):
+        folder.night()
+
+
+def test_a_local_file_that_is_written_while_it_is_read_is_read_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.night()
+    whole = "# Another\n\nFenna Rook left Vell.\n"
+    path = folder.write("doc-0003.md", "")
+    read = spill.read
+
+    def writing(file: sources.SourceFile, *arguments: Any) -> Iterator[Any]:
+        yield from read(file, *arguments)
+        if file.name == "doc-0003.md" and not path.stat().st_size:
+            path.write_text(whole, encoding="utf-8")
+
+    monkeypatch.setattr(spill, "read", writing)
+    monkeypatch.setattr(supervisor, "scan", spill.scan)
+    second = folder.night()
+    assert (second.documents, second.quarantined, second.manifest) == (12, 0, folder.fresh())
+    folder.night()
+    assert folder.read == (0, 12)
+
+
+@pytest.mark.parametrize("name", ["slow.md", "slow.ipynb"])
+@pytest.mark.parametrize("reason", ["too-slow", "reader-failed"])
+def test_a_file_that_this_machine_could_not_read_is_tried_once_in_each_night(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    at_fault, tried = [name], list[str]()
+
+    def scan(files: Sequence[sources.SourceFile], chosen: CorpusSettings, spilled: Path) -> spill.ScanResult:
+        cuts = {n: spill.Cut(0, reason, "busy") for n, file in enumerate(files) if file.name in at_fault}
+        tried.extend(file.name for file in files)
+        return spill.scan(files, chosen, spilled, cuts=cuts)
+
+    monkeypatch.setattr(supervisor, "scan", scan)
+    (folder.corpus / name).write_bytes(notebook("Vell") if name.endswith(".ipynb") else b"Vell")
+    first = folder.night()
+    assert (first.documents, first.quarantined, tried.count(name)) == (12, 1, 1)
+    for _ in range(2):
+        tried.clear()
+        again = folder.night()
+        assert (again.documents, again.quarantined, tried) == (12, 1, [name])
+        assert not again.published
+    at_fault.clear()
+    last = folder.night()
+    assert (last.documents, last.quarantined, last.manifest) == (13, 0, folder.fresh())
+    folder.night()
+    assert folder.read == (0, 13)
+
+
+def test_files_are_compared_with_those_of_the_last_version_once_in_a_night(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.night()
+    compared: list[int] = []
+    unchanged = known.Known.unchanged
+
+    def counted(*given: Any) -> frozenset[str]:
+        compared.append(1)
+        return unchanged(*given)
+
+    monkeypatch.setattr(known.Known, "unchanged", counted)
+    folder.night()
+    folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
+    folder.night()
+    assert len(compared) == 2

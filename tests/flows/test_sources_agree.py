@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
 
-import boto3
 import pytest
 
 from tasks.stages.ingest import scan_process
@@ -30,7 +29,7 @@ from tests.flows.children import SMALL_TREE, Forks, build, settings
 from tests.flows.postgres import database
 from tests.flows.readers import whole_versions
 from tests.storage.quick import quick_folder
-from tests.storage.services import bucket_of, s3_environment, s3_service
+from tests.storage.services import S3Bucket, s3_environment, s3_service
 
 Night = Mapping[str, tuple[str, str] | None]
 """What changes in a night: title and text by id, None for a deletion."""
@@ -147,28 +146,20 @@ class Repository(Folder):
 class Bucket:
     """The same as objects of a bucket."""
 
-    def __init__(self, service: str) -> None:
-        self.url = bucket_of(service)
-        self._name = self.url.removeprefix("s3://")
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=service,
-            region_name="us-east-1",
-            aws_access_key_id="tester",
-            aws_secret_access_key="anything",  # noqa: S106 - moto takes any
-        )
+    def __init__(self, endpoint: str) -> None:
+        self._bucket = S3Bucket(endpoint)
 
     @property
     def corpus(self) -> dict[str, Any]:
-        return {"paths": [], "sources": [{"kind": "bucket", "url": f"{self.url}/wiki"}]}
+        return {"paths": [], "sources": [{"kind": "bucket", "url": f"{self._bucket.url}/wiki"}]}
 
     def change(self, night: Night) -> None:
         for name, document in night.items():
             key = f"wiki/{name}.json"
             if document is None:
-                self._client.delete_object(Bucket=self._name, Key=key)
+                self._bucket.delete(key)
             else:
-                self._client.put_object(Bucket=self._name, Key=key, Body=file_of(name, document))
+                self._bucket.put(key, file_of(name, document))
 
 
 class Table:

@@ -18,9 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from unittest.mock import patch
 
+import boto3
 from moto.server import ThreadedMotoServer
 
-__all__ = ["FAULTS", "FaultProxy", "bucket_of", "s3_environment", "s3_service"]
+__all__ = ["FAULTS", "FaultProxy", "S3Bucket", "bucket_of", "s3_environment", "s3_service"]
 
 _BUCKETS = itertools.count(1)
 
@@ -157,3 +158,24 @@ def bucket_of(endpoint: str) -> str:
     request = urllib.request.Request(f"{endpoint}/{name}", method="PUT")  # noqa: S310 - this machine's own
     with urllib.request.urlopen(request):  # noqa: S310
         return f"s3://{name}"
+
+
+class S3Bucket:
+    """A new bucket of a service, which tests fill past what they test, and past any proxy."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.url = bucket_of(endpoint)
+        self._name = self.url.removeprefix("s3://")
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="tester",
+            aws_secret_access_key="anything",  # noqa: S106 - moto takes any
+        )
+
+    def put(self, key: str, data: bytes = b"text") -> None:
+        self._client.put_object(Bucket=self._name, Key=key, Body=data)
+
+    def delete(self, key: str) -> None:
+        self._client.delete_object(Bucket=self._name, Key=key)

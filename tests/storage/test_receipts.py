@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import attempt_name, blob_path, receipt_name
 from storage.folder import FolderStore
 from storage.receipts import Receipt, candidates, find, find_incomplete, overlap, record, scan
@@ -149,3 +150,11 @@ def test_a_published_part_with_failed_rows_is_found_by_what_it_holds(store: Fold
     assert find_incomplete(store, "embed", "ab", whole.outputs) is None
     (store.root / blob_path(partly.outputs["vectors"])).unlink()
     assert find_incomplete(store, "embed", "ab", partly.outputs) is None
+
+
+def test_a_receipt_of_an_earlier_release_tells_no_work(store: FolderStore) -> None:
+    made = receipt(store)
+    fields = {name: value for name, value in made.model_dump(mode="json").items() if name != "work"}
+    store.create(receipt_name("embed", "ab"), canonical_json(fields))
+    assert find(store, "embed", "ab") == made
+    assert made.work is None

@@ -25,7 +25,7 @@ from indexmill.text.terms import Analyser
 from schemas.config import SplitSettings
 from tasks.stages.extract.extractive import extract_all
 from tasks.stages.extract.tables import MentionTexts
-from tasks.stages.ingest.formats import front_matter, readers
+from tasks.stages.ingest.formats import front_matter, notebook, readers
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.split import split
 from tasks.text.markup import guess, link_words, visible
@@ -60,6 +60,8 @@ def _filter(text: str) -> None:
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     "the first heading": readers._first_heading,
+    "a notebook's heading": notebook._first_heading,
+    "what a notebook printed": notebook._plain,
     "front matter": lambda text: front_matter.split_front_matter(f"---\n{text}"),
     "lines of front matter": front_matter.looks_like_yaml,
     "guess": guess,
@@ -103,6 +105,8 @@ MARKUP = [
 # What was quadratic once, and marks of markup: a function, and the beginning, the unit and the end of the text.
 KNOWN = [
     ("the first heading", "# a", " ", "x"),
+    ("a notebook's heading", "# a", " ", "x"),
+    ("what a notebook printed", "a\r", "x", ""),
     ("Markdown", "[a](", " ", "x"),
     ("Markdown", "[a](b", " ", "x"),
     ("Markdown", "", "[a](b)<p>", ""),

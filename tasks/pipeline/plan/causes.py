@@ -27,7 +27,7 @@ from tasks.core.stage import NoSettings, Stage, part_key
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.models import PublishedModels
 from tasks.stages.ingest import part as ingest_part
-from tasks.stages.ingest.spill import digest_of_documents
+from tasks.stages.ingest.shard_plan import digest_of_documents
 
 __all__ = ["CAUSES", "Cause", "ParentReplay", "PlannedPart", "Why", "causes_of"]
 

@@ -48,7 +48,7 @@ from tasks.pipeline.plan.plan import (
 )
 from tasks.pipeline.plan.sizes import sizes_of
 from tasks.registry import STEPS
-from tasks.stages.ingest.spill import ShardPlan
+from tasks.stages.ingest.shard_plan import ShardPlan
 
 __all__ = ["Planner", "estimate_part"]
 

@@ -6,7 +6,9 @@ places        what each kind of place can do
 known         what the last version read, and which files are unchanged since
 formats       a file -> rows
 documents     a row -> a document, or a refusal with its reason
-spill         scan, carry, plan, documents_of: the stage itself, in bounded memory
+spill         scan, carry: the documents of files, on disk, in bounded memory (`spill_files` names the files)
+shard_plan    what was scanned -> the documents and the shards of the corpus
+part          the documents of a shard, as a part: the stage itself
 read_part     files whose reading takes long, as parts that outlive an interrupted build
 supervisor    runs scans in a child process, and finds the files that crash or stall it
 scan_process  the parent's handle on the child process; `scanner` is its program

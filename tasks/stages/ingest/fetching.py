@@ -10,6 +10,7 @@ from pathlib import Path
 
 from indexmill.errors import DiskFull
 from tasks.core.executor import StoppedError, stopped
+from tasks.stages.ingest.places.place import ChangedError
 from tasks.stages.ingest.sources import RECORDS, SourceFile, place_of
 from tasks.stages.ingest.spill import Cut
 
@@ -63,6 +64,8 @@ def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
     try:
         with place_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:
             shutil.copyfileobj(stream, sink, 1 << 20)
+    except ChangedError as error:
+        return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}", stale=True)
     except OSError as error:
         if full := DiskFull.of(error, copy.parent, "files of other places are copied there before they are read"):
             raise full from error

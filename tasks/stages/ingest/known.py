@@ -28,7 +28,7 @@ from tasks.core.environment import library_versions, python_version
 from tasks.core.shards import id_hash
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import RECORDS, SourceFile
-from tasks.stages.ingest.spill import KNOWN
+from tasks.stages.ingest.spill_files import KNOWN
 
 __all__ = ["Known", "format_digest", "known_of", "reading_record"]
 
@@ -169,12 +169,12 @@ def details_digest(file: SourceFile) -> str:
 def format_digest(kind: str, settings: CorpusSettings) -> str:
     """The digest of what, besides its bytes, shapes the rows of a file of a format."""
     known = format_of(kind)
-    libraries = _LIBRARIES.get(kind, ()) if known is None else known.libraries
+    versions = library_versions(*_LIBRARIES.get(kind, ())) if known is None else known.versions(settings.extract.ocr)
     said: dict[str, Any] = {
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
         "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude"}),
         "version": _READERS_VERSION if known is None else known.version,
-        "libraries": library_versions(*libraries, *_libraries_for(settings)),
+        "libraries": versions | library_versions(*_libraries_for(settings)),
         "python": python_version(),
     }
     return digest_of(canonical_json(said))

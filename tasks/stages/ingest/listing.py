@@ -28,6 +28,7 @@ from tasks.stages.ingest.sources import (
     TEXT_KINDS,
     SourceFile,
     SourceFiles,
+    as_it_is_now,
     asked_for,
     find,
     kind_of,
@@ -36,7 +37,7 @@ from tasks.stages.ingest.sources import (
     refuse_same_id,
 )
 
-__all__ = ["list_corpus", "source_key"]
+__all__ = ["list_again", "list_corpus", "source_key"]
 
 
 def source_key(settings: PlaceSettings) -> str:
@@ -93,6 +94,32 @@ def list_corpus(
     files = [replace(f, name=f"{f.name} ({_short(f)})") if names[f.name] > 1 else f for f in files]
     files.sort(key=lambda file: (file.name, file.source, file.path))
     return SourceFiles(tuple(files), tuple(empty), tuple(warnings))
+
+
+def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: Path) -> SourceFiles:
+    """Some files of a listing as they are now; those that are gone are left out.
+
+    empty: paths and places that have no file any more. Raises what `list_corpus` raises. A site of the web is not
+    listed again, which would ask for all of its pages: its files are left as they are.
+    """
+    found: list[SourceFile] = []
+    empty: list[str] = []
+    local = [as_it_is_now(file, settings) for file in files if file.place is None]
+    found += [file for file in local if file is not None]
+    if None in local:  # where a whole folder is away, the listing tells
+        here = tuple(path for path in settings.paths if not is_url(path))
+        empty += find(settings.model_copy(update={"paths": here}), allow_none=True).empty
+    for place in settings.places:
+        key = source_key(place)
+        mine = {file.path: file for file in files if file.source == key and file.place is not None}
+        if not mine or place.kind == "web":
+            found += mine.values()
+            continue
+        listed, _ = _listed(place, key, scratch, settings, {path: file.token for path, file in mine.items()})
+        found += [replace(file, name=mine[file.path].name) for file in listed if file.path in mine]
+        if not listed:
+            empty.append(name_of_place(place))
+    return SourceFiles(tuple(found), tuple(empty))
 
 
 def _refuse_twice(places: Sequence[PlaceSettings]) -> None:

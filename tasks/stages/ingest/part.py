@@ -10,7 +10,7 @@ import pyarrow as pa
 from schemas.tables import DOCUMENTS
 from storage.tables import read_table
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
-from tasks.stages.ingest.spill import Shard, documents_of
+from tasks.stages.ingest.shard_plan import Shard, documents_of
 
 __all__ = ["STAGE", "IngestSettings"]
 

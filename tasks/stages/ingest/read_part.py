@@ -27,6 +27,7 @@ from tasks.stages.ingest import spill, supervisor
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.known import format_digest
 from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.spill_files import quarantine_row
 
 __all__ = ["STAGE", "files_of", "is_read_as_part", "specs", "unpack"]
 
@@ -75,19 +76,31 @@ def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
     return spec.settings.files
 
 
-def unpack(store_url: str, outputs: Mapping[str, str], files: Sequence[SourceFile], folder: Path) -> spill.ScanResult:
-    """Put the rows of a part into the spill folder, as if its files had been scanned now."""
+def unpack(
+    store_url: str, outputs: Mapping[str, str], files: Sequence[SourceFile], folder: Path, *, fresh: bool
+) -> spill.ScanResult:
+    """Put the rows of a part into the spill folder, as if its files had been scanned now.
+
+    fresh: True for a part that this run has made; see `spill.respill`.
+    """
     store = open_store(store_url)
     read = read_table(store, outputs["read"], _READ)
     refused = read_table(store, outputs["refused"], QUARANTINE)
-    return spill.respill(files, read, refused, folder)
+    return spill.respill(files, read, refused, folder, fresh=fresh)
 
 
 def _compute(part: Part[ReadSettings]) -> Outputs:
     settings = part.settings
     with tempfile.TemporaryDirectory(prefix="indexmill-read-") as folder:
         result = supervisor.scan(settings.files, settings.corpus, folder)
-        read, refused = spill.spilled_rows(result, folder)
+        moving = [file for file in settings.files if file.name in result.changed]
+        read, refused = spill.spilled_rows(spill.without(result, result.changed, folder) if moving else result, folder)
+    # Not kept under the key of what was listed; the build reads them again.
+    unread = [
+        quarantine_row(file.name, None, file.document_name, "unreadable-file", "it changed while it was read")
+        for file in moving
+    ]
+    refused = pa.concat_tables([refused, pa.Table.from_pylist(unread, QUARANTINE)])
     return Outputs(
         tables={"read": read.select(_READ.names), "refused": refused},
         counts={"files": len(settings.files), "refused_files": refused.num_rows},

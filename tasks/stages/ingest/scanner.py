@@ -8,7 +8,9 @@ or the error itself, where no file is at fault.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import importlib
 import mmap
 import os
 import resource
@@ -18,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from indexmill.errors import IndexmillError
+from indexmill.errors import ConfigurationError, IndexmillError
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest.sources import SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, scan
@@ -48,15 +50,39 @@ def _scanned(
 ) -> ScanResult | str | Exception:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = settings.max_reading_memory_bytes
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
     try:
         return scan(files, settings, folder, cuts=cuts, position=position)
     except Exception as error:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        limit = f"max_reading_memory_bytes ({wanted:,} bytes)"
+        if _lacks_memory(error):
+            if position[0] >= 0:
+                return f"it takes more memory than {limit}"
+            return ConfigurationError(f"the process that reads the corpus takes more memory than {limit}: raise it")
         if position[0] < 0 or isinstance(error, (IndexmillError, ImportError, OSError)):
             return error
-        if isinstance(error, MemoryError):
-            return f"it takes more memory than max_reading_memory_bytes ({wanted:,} bytes)"
         return f"{type(error).__name__}: {error}"
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """True for an error by a limit of memory that no longer holds: also where a library could not be loaded under it.
+
+    A library that is not installed, or broken, is not there without the limit either.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError) and error.name:
+            try:
+                importlib.import_module(error.name)
+            except Exception:  # half of it may have been loaded: any error says that it is not there
+                return False
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextlib.contextmanager

@@ -50,6 +50,7 @@ __all__ = [
     "NoCorpusFile",
     "SourceFile",
     "SourceFiles",
+    "as_it_is_now",
     "asked_for",
     "batches",
     "digest_of_files",
@@ -208,6 +209,15 @@ def open_source(file: SourceFile) -> io.BufferedReader:
 @lru_cache(maxsize=16)
 def _place_of(settings: str, scratch: str) -> FilePlace:
     return open_file_place(TypeAdapter(PlaceSettings).validate_json(settings), Path(scratch))
+
+
+def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
+    """A listed file of this machine as it is now; None if it is gone."""
+    try:
+        size, token, details = _looked_at(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
+    except OSError:
+        return None
+    return replace(file, size=size, token=token, details=details)
 
 
 def place_of(settings: PlaceSettings, scratch: str) -> FilePlace:
@@ -378,16 +388,22 @@ def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collecti
     known = kind_of(path)
     if known is None:
         return None
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
-        link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
-    except OSError:  # a broken link or a folder without permission: the reader reports it
-        status = None
     below = _below(path, root)
     name = unicodedata.normalize("NFC", below)
-    size, token = (0, "") if status is None else (status.st_size, _token(status, link))
-    details = {} if status is None or known[0] not in TEXT_KINDS else _details(name, status, wanted)
+    try:
+        size, token, details = _looked_at(path, within, name, known[0], wanted)
+    except OSError:  # a broken link or a folder without permission: the reader reports it
+        size, token, details = 0, "", {}
     return SourceFile(path, _printable(below), name, known[0], known[1], size, within, token, details=details)
+
+
+def _looked_at(
+    path: str, within: tuple[str, ...], name: str, kind: Kind, wanted: Collection[str]
+) -> tuple[int, str, dict[str, Any]]:
+    """Size, token and details of a file of this machine; raises OSError."""
+    status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
+    link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
+    return status.st_size, _token(status, link), _details(name, status, wanted) if kind in TEXT_KINDS else {}
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:

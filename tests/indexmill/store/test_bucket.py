@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,25 +15,12 @@ from indexmill.store import bucket as module
 from indexmill.store.bucket import Bucket
 from storage.stores import init_store, open_store
 from tests.paths import ROOT
-from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with s3_service() as endpoint:
-        yield endpoint
+from tests.storage.services import FAULTS, FaultProxy, bucket_of
 
 
 @pytest.fixture
-def proxy(service: str) -> Iterator[FaultProxy]:
-    """A proxy that passes everything on until a test says otherwise."""
-    with FaultProxy(service) as proxy, s3_environment(proxy.url):
-        yield proxy
-
-
-@pytest.fixture
-def bucket(service: str, proxy: FaultProxy) -> Bucket:
-    return Bucket(f"{bucket_of(service)}/some/prefix")
+def bucket(s3: str, fault_proxy: FaultProxy) -> Bucket:
+    return Bucket(f"{bucket_of(s3)}/some/prefix")
 
 
 @pytest.mark.parametrize(
@@ -55,29 +41,31 @@ def test_a_url_that_names_no_place_is_refused_without_its_secrets(url: str) -> N
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "409"])
-def test_a_create_is_made_once_whatever_happens_to_its_answer(bucket: Bucket, proxy: FaultProxy, fault: str) -> None:
-    proxy.script = [fault]
+def test_a_create_is_made_once_whatever_happens_to_its_answer(
+    bucket: Bucket, fault_proxy: FaultProxy, fault: str
+) -> None:
+    fault_proxy.script = [fault]
     assert bucket.create("name", b"same")
     assert not bucket.create("name", b"same")
-    proxy.script = [fault]
+    fault_proxy.script = [fault]
     assert not bucket.create("name", b"same")
     assert bucket.read("name") == b"same"
 
 
-def test_requests_are_repeated_and_counted(bucket: Bucket, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_requests_are_repeated_and_counted(bucket: Bucket, fault_proxy: FaultProxy, tmp_path: Path) -> None:
     data = os.urandom(17 << 20)
     (tmp_path / "file").write_bytes(data)
-    proxy.script = ["500", "reset"]
+    fault_proxy.script = ["500", "reset"]
     bucket.put("blob", tmp_path / "file")
     with (tmp_path / "copy").open("wb") as file:
-        proxy.script = ["truncated", "503", "-", "lost"]
+        fault_proxy.script = ["truncated", "503", "-", "lost"]
         bucket.fetch("blob", file.fileno(), len(data))
     assert (tmp_path / "copy").read_bytes() == data
     assert bucket.requests.bytes_written == bucket.requests.bytes_read == len(data)
     assert bucket.requests.reads == 3
-    proxy.script = ["500", "lost"]
+    fault_proxy.script = ["500", "lost"]
     assert [(entry.name, entry.bytes) for entry in bucket.entries("")] == [("blob", len(data))]
-    proxy.script = ["lost"]
+    fault_proxy.script = ["lost"]
     bucket.delete("blob")
     assert bucket.stat("blob") is None
 
@@ -98,16 +86,16 @@ def test_a_name_stays_below_the_prefix(bucket: Bucket, name: str) -> None:
 
 
 def test_a_service_that_forbids_or_is_gone_is_told_in_one_line(
-    service: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    s3: str, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_FIRST_PATIENCE", 0.3)
-    proxy.rates = {"403": 1.0}
+    fault_proxy.rates = {"403": 1.0}
     with pytest.raises(StoreNotWritable, match=r"403 Forbidden.*check the credentials") as refused:
-        Bucket(bucket_of(service)).put("x", b"")
+        Bucket(bucket_of(s3)).put("x", b"")
     assert "\n" not in str(refused.value)
-    proxy.rates = {"500": 1.0}
+    fault_proxy.rates = {"500": 1.0}
     with pytest.raises(StoreError, match=r"s3://bucket-\S+/x cannot be read: .*500 Internal"):
-        Bucket(bucket_of(service)).read("x")
+        Bucket(bucket_of(s3)).read("x")
 
 
 CHILD = """
@@ -131,8 +119,8 @@ assert bucket.read("by-child") == b"x"
 """
 
 
-def test_a_child_forked_after_the_first_request_is_refused_and_does_no_harm(service: str) -> None:
-    command = [sys.executable, "-c", CHILD, bucket_of(service)]
+def test_a_child_forked_after_the_first_request_is_refused_and_does_no_harm(s3: str) -> None:
+    command = [sys.executable, "-c", CHILD, bucket_of(s3)]
     subprocess.run(command, check=True, timeout=120, cwd=ROOT)
 
 
@@ -165,7 +153,7 @@ def test_plain_http_is_for_this_machine_unless_allowed(monkeypatch: pytest.Monke
     assert module._plain_http_is_allowed()
 
 
-def test_a_bucket_that_is_not_there_is_named(proxy: FaultProxy) -> None:
+def test_a_bucket_that_is_not_there_is_named(fault_proxy: FaultProxy) -> None:
     bucket = Bucket("s3://there-is-no-such-bucket/x")
     for write in (lambda: bucket.put("name", b""), lambda: bucket.create("name", b"")):
         with pytest.raises(StoreNotWritable, match="there is no such bucket"):

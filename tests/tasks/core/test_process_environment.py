@@ -21,6 +21,7 @@ from tests.tasks.telling import NAMES
 
 SECRETS = ("LLM_CRED", "PGPASSWORD", "DATABASE_URL", "OPENAI_API_KEY", "PYTHON_API_KEY", "PREFECT_API_AUTH_STRING")
 NEEDED = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": "/nowhere", "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
+NEEDED |= {"TESSDATA_PREFIX": "/nowhere"}
 
 
 def test_a_process_that_reads_is_given_no_variable_but_those_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

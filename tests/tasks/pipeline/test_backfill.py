@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.pipeline.backfill import WAVE_TOKENS, Pace, Waves
-from tasks.stages.ingest.spill import Shard
+from tasks.stages.ingest.shard_plan import Shard
 
 
 def shards(*tokens: int) -> list[Shard]:

@@ -22,12 +22,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
+from tasks.stages.ingest.formats.markdown_marks import code_span, fenced
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["LANGUAGES", "Language", "extract", "fenced"]
+__all__ = ["LANGUAGES", "Language", "extract"]
 
 MAX_BYTES = 3_000_000
 MAX_LINE = 20_000
@@ -133,7 +134,6 @@ _LETTER = re.compile(r"[^\W_]")
 _COMMENT = re.compile(r"^\s*(?:(?:#+(?![A-Za-z])|//+|/\*+|\*+|--+|%+|;+|\"\"\"|''')[:!*=%~-]*)?\s*|\s*\*+/\s*$")
 _COMMENT_LINE = re.compile(r"\s*(?:#(?:\W|$)|//|/\*|\*|--|%|$)")
 _CONDITION = re.compile(r"\s*#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
-_TICKS = re.compile(r"`+")
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,8 @@ def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
     """The code of a file as Markdown. dialect: a key of `LANGUAGES`. Raises UnreadableError."""
     language = LANGUAGES[dialect]
     most = min(MAX_BYTES, limits.text_bytes)
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes: generated code, or data")
-    try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+    text = read_text(file, most, f"the file has more than {most:,} bytes: generated code, or data")
+    text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
     lines = text.split("\n")
@@ -169,13 +164,6 @@ def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
     fence = language.fence or dialect
     parts = list(_sections(lines, 0, len(lines) - 1, definitions, fence, 0))
     return Extracted("\n\n".join(parts) + "\n" if parts else "")
-
-
-def fenced(code: str, language: str = "") -> str:
-    """Code in a fence longer than any in it."""
-    longest = max((len(run) for run in _TICKS.findall(code)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{code}\n{fence}"
 
 
 def _sections(
@@ -221,10 +209,7 @@ def _heading(name: str, depth: int) -> str:
     name = " ".join(name.split())
     if len(name) > _MAX_HEADING:
         name = name[:_MAX_HEADING].rpartition(" ")[0] or name[:_MAX_HEADING]
-    longest = max((len(run) for run in _TICKS.findall(name)), default=0)
-    ticks = "`" * (longest + 1)
-    blank = " " if name.startswith("`") or name.endswith("`") else ""
-    return f"{'#' * (depth + 2)} {ticks}{blank}{name}{blank}{ticks}"
+    return f"{'#' * (depth + 2)} {code_span(name)}"
 
 
 # Definitions in a tree.

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.archive import open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import PAGE_BREAK, Inline, MarkdownWriter, clip_title, one_line
-from tasks.stages.ingest.formats.opc import Package
+from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.word_formula import formula, symbol
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
@@ -38,7 +38,6 @@ _MAX_REPEATED = 200
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
-_MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
@@ -47,8 +46,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     Raises:
         UnreadableError: the file is no such document, is damaged, locked or hostile, has no text, or is over a limit.
     """
-    with open_archive(file, limits, "a Word document") as archive:
-        package = Package(archive, "word/document.xml")
+    with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
         document = _Document(package, limits)
         text, locations, pages = document.read()
@@ -354,9 +352,7 @@ class _Document:
         while ahead:
             one = ahead.pop()
             if one.tag == "wp:docPr":
-                text = one.get("descr", "")
-                if text.strip() and not _MADE_BY_PROGRAMS.fullmatch(one_line(text)):
-                    read.inline.picture(text)
+                read.inline.picture(description(one.get("descr", "")))
             elif one.tag == "w:txbxContent":
                 read.boxes.append(one)
                 continue
@@ -455,19 +451,20 @@ def _is_deleted_row(row: Element) -> bool:
 
 
 def _rows(table: Element) -> Iterator[Element]:
-    for one in table:
-        if one.tag == "w:tr":
-            yield one
-        elif one.tag in ("w:sdt", "w:sdtContent", "w:customXml", "w:ins", "w:moveTo"):
-            yield from _rows(one)
+    return _held(table, "w:tr")
 
 
 def _cells(row: Element) -> Iterator[Element]:
-    for one in row:
-        if one.tag == "w:tc":
+    return _held(row, "w:tc")
+
+
+def _held(element: Element, tag: str) -> Iterator[Element]:
+    """The rows of a table, or the cells of a row: its children, and those of what Word puts around some of them."""
+    for one in element:
+        if one.tag == tag:
             yield one
         elif one.tag in ("w:sdt", "w:sdtContent", "w:customXml", "w:ins", "w:moveTo"):
-            yield from _cells(one)
+            yield from _held(one, tag)
 
 
 def _starts_of_sections(data: bytes) -> Iterator[str]:

@@ -18,8 +18,9 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from tasks.stages.ingest.formats.archive import Archive, open_archive
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title, one_line
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, is_date, is_language
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
@@ -31,8 +32,6 @@ _OBFUSCATED = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/en
 _CHAPTERS = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document"})
 _MAX_ITEMS = 50_000
 _MAX_VALUE = 1_000
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
@@ -47,9 +46,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
         title, metadata = _metadata(first(package, "opf:metadata"))
         writer = MarkdownWriter(limits)
         chapters = _chapters(package, part)
-        if len(chapters) > limits.pages:
-            found = f"{len(chapters):,} chapters; at most {limits.pages:,} are read, see corpus.extract.max_pages"
-            raise UnreadableError("too-large", found)
+        limits.check_pages(len(chapters), "chapters")
         for number, name in enumerate(chapters, 1):
             if name and name in archive:
                 tree = body_of(archive.read(name), name)
@@ -140,13 +137,13 @@ def _metadata(element: Element | None) -> tuple[str, dict[str, Any]]:
             title = title or clip_title(value)
         elif one.tag == "dc:creator" and len(authors) < 20:
             authors.append(value)
-        elif one.tag == "dc:language" and _LANGUAGE.fullmatch(value):
+        elif one.tag == "dc:language" and is_language(value):
             found.setdefault("language", value)
         elif one.tag == "dc:publisher":
             found.setdefault("publisher", value)
-        elif one.tag == "dc:date" and _DATE.fullmatch(value) and one.get("opf:event") != "modification":
+        elif one.tag == "dc:date" and is_date(value) and one.get("opf:event") != "modification":
             found.setdefault("created", value)
-        elif one.tag == "opf:meta" and one.get("property") == "dcterms:modified" and _DATE.fullmatch(value):
+        elif one.tag == "opf:meta" and one.get("property") == "dcterms:modified" and is_date(value):
             found.setdefault("modified", value)
     if authors:
         found["author"] = ", ".join(authors)

@@ -14,6 +14,7 @@ Characters that mean something in Markdown are escaped where they would change w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +22,26 @@ from importlib import import_module
 from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.documents import Location
+from tasks.core.environment import library_versions
+from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.formats.tesseract import tesseract_versions
 
-__all__ = ["Extracted", "Extractor", "Format", "Limits", "UnreadableError"]
+__all__ = [
+    "Extracted",
+    "Extractor",
+    "Format",
+    "Limits",
+    "UnreadableError",
+    "fitting_title",
+    "is_date",
+    "is_language",
+    "read_text",
+]
+
+_CHUNK = 1 << 20
+_BOM = "\ufeff"
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,12 @@ class Limits:
     pages: int = 5_000
     expanded_bytes: int = 256 << 20
     ocr: str = ""
+
+    def check_pages(self, count: int, called: str) -> None:
+        """Raise UnreadableError for a document of more pages than are read; called: what it has instead of pages."""
+        if count > self.pages:
+            found = f"{count:,} {called}; at most {self.pages:,} are read, see corpus.extract.max_pages"
+            raise UnreadableError("too-large", found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +91,49 @@ class UnreadableError(Exception):
 Extractor = Callable[[BinaryIO, Limits], Extracted]
 
 
+def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
+    """The text of a file in UTF-8, without a byte order mark; its line ends are kept.
+
+    too_large: what is wrong with a file of more than `most_bytes`. Memory grows with the file, not with that limit.
+
+    Raises:
+        UnreadableError: the file is larger; or it is not UTF-8, and the cause is the UnicodeDecodeError.
+    """
+    data = bytearray()
+    while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):
+        data += chunk
+    if len(data) > most_bytes:
+        raise UnreadableError("too-large", too_large)
+    try:
+        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` counts the bytes of errors from behind the mark
+    except UnicodeDecodeError as error:
+        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+
+
+def fitting_title(title: str) -> str:
+    """A title; empty where it is longer than a document's may be: it stands in the text in any case."""
+    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+
+
+def is_date(value: str) -> bool:
+    """True for a date of ISO 8601 such as metadata state, with or without a time: `2024`, `2024-05-01T12:00Z`."""
+    return _DATE.fullmatch(value) is not None
+
+
+def is_language(value: str) -> bool:
+    """True for the tag of a language, such as `en` or `de-CH`."""
+    return _LANGUAGE.fullmatch(value) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A format whose files are documents each.
 
     kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that shape the text. dialect: the third argument of the module's function, where it reads several formats.
-    by_default: False for files that are documents only where `corpus.include` or the path names their suffix: a folder
-    of documents may hold code beside them. titled_by_path: a file that gives no title has its path for one.
+    packages that shape the text. has_pictures: pages may be pictures, which tesseract reads where `corpus.extract.ocr`
+    is set. dialect: the third argument of the module's function, where it reads several formats. by_default: False for
+    files that are documents only where `corpus.include` or the path names their suffix: a folder of documents may hold
+    code beside them. titled_by_path: a file that gives no title has its path for one.
     """
 
     kind: str
@@ -82,9 +141,14 @@ class Format:
     version: int
     module: str
     libraries: tuple[str, ...] = ()
+    has_pictures: bool = False
     dialect: str = ""
     by_default: bool = True
     titled_by_path: bool = False
+
+    def versions(self, ocr: str) -> dict[str, str]:
+        """The versions of the packages and programs that shape the text. ocr: as in `Limits`."""
+        return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
         """The format's function; raises the error that says what to install."""

@@ -1,7 +1,6 @@
-"""Markdown that is written from the text of files: what is escaped so that a reader sees the file's words.
+"""Markdown that is written from the text of files, paragraph by paragraph, and where their pages begin in it.
 
-Emphasis is not written: it changes no word. Escaped is what CommonMark, or `tasks.text.markup`, would read as markup;
-`tests/tasks/stages/ingest/formats/test_markdown_text.py` holds both to that.
+Emphasis is not written: it changes no word. What Markdown would read as markup is escaped (`markdown_marks`).
 """
 
 from __future__ import annotations
@@ -11,24 +10,21 @@ from collections.abc import Sequence
 
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.markdown_marks import (
+    PAGE_BREAK,
+    code_span,
+    escaped,
+    fence_for,
+    guarded,
+    heading_text,
+    one_line,
+    table,
+)
 
-__all__ = ["PAGE_BREAK", "Inline", "MarkdownWriter", "clean", "clip_title", "one_line"]
-
-PAGE_BREAK = "\f"
-"""Stands in a text where a page begins. XML and HTML cannot hold it."""
+__all__ = ["Inline", "MarkdownWriter", "clean", "clip_title"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u00ad\u200b\ufeff\u2028\u2029]")
 _SPACES = re.compile("[\xa0\u2007\u202f\t]")
-_BLANKS = re.compile(r"[ \t\r\n]+")
-_MARKS = re.compile(r"[\\`<&\[\]]|\*+|_+")
-_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_LINE_END = re.compile(r"[ \f]*(?:\n|$)")
-_ENTITY = re.compile(r"&(?:#[xX]?[0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
-_LINE_START = re.compile(
-    r"^(?:(?P<mark>[>~]|\#{1,6}(?=[ \f]|$)|[-+*](?=[ \f]|$)|=+\f*$|-+\f*$|(?:[-_*][ \f]*){3,}$|[|:\-][|:\- \f]*$)"
-    r"|(?P<number>\d{1,9})(?=[.)](?:[ \f]|$)))"
-)
-_CLOSING = re.compile(r"(?:(?<=[ \f])|^)#+\f*$")
 _TARGET = re.compile(r"(?i)(?:https?|ftp)://[^\s/].*|mailto:.+")
 _UNSAFE = re.compile(r"[\s<>()\[\]\\\"`|\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _MAX_TARGET = 2_000
@@ -37,11 +33,6 @@ _MAX_TARGET = 2_000
 def clean(text: str) -> str:
     """Text without characters that nobody sees, and with plain blanks for the special ones."""
     return _SPACES.sub(" ", _CONTROLS.sub("", text)) if not text.isascii() or not text.isprintable() else text
-
-
-def one_line(text: str) -> str:
-    """Text with every run of white space as one blank."""
-    return _BLANKS.sub(" ", text).strip(" ")
 
 
 def clip_title(text: str) -> str:
@@ -113,15 +104,13 @@ class Inline:
         text = one_line(clean(text).replace(PAGE_BREAK, " "))
         if not text:
             return
-        fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-        blank = " " if "`" in (text[0], text[-1]) else ""
-        self._spans.append(_Span(f"{fence}{blank}{text}{blank}{fence}", "", True))
+        self._spans.append(_Span(code_span(text), "", True))
 
     def picture(self, text: str) -> None:
         """Add the alternative text of a picture."""
         text = one_line(clean(text).replace(PAGE_BREAK, ""))
         if text:
-            self._spans.append(_Span(f"![{_escaped(text, '[', ']', brackets=True)}]()", "", True))
+            self._spans.append(_Span(f"![{escaped(text, '[', ']', brackets=True)}]()", "", True))
 
     def note(self, label: str) -> None:
         """Add a reference to a note."""
@@ -150,7 +139,7 @@ class Inline:
             elif one.target and one.text.strip():
                 parts.append(_linked(one))
             else:
-                text = _escaped(clean(one.text), parts[-1][-1:] if parts else " ", after)
+                text = escaped(clean(one.text), parts[-1][-1:] if parts else " ", after)
                 if text[:1] in ("(", "[", ":") and parts and parts[-1].endswith("]"):
                     text = "\\" + text  # behind the reference to a note
                 parts.append(text[:-1] + "\\!" if after == "[" and text.endswith("!") else text)
@@ -162,9 +151,9 @@ def _linked(span: _Span) -> str:
     shown = text.strip()
     target = _UNSAFE.sub(_percent, span.target.strip())
     if shown in (target, span.target):
-        linked = _escaped(shown, " ", " ")
+        linked = escaped(shown, " ", " ")
     else:
-        words = _escaped(one_line(shown), "[", "]", brackets=True)
+        words = escaped(one_line(shown), "[", "]", brackets=True)
         linked = f"[{words}]({target})"
     start = text.index(shown)
     return text[:start] + linked + text[start + len(shown) :]
@@ -187,46 +176,6 @@ def _lines(text: str) -> str:
 
 def _percent(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace"))
-
-
-def _escaped(text: str, before: str, after: str, *, brackets: bool = False) -> str:
-    """Text with the marks escaped that would be read as markup.
-
-    before, after: the characters around it. brackets: within brackets, so that all in the text are escaped.
-    """
-
-    def mark(found: re.Match[str]) -> str:
-        run = found[0]
-        left = text[found.start() - 1] if found.start() else before
-        right = text[found.end()] if found.end() < len(text) else after
-        first = run[0]
-        if first == "*":
-            keep = left.isspace() and right.isspace()
-        elif first == "_":
-            keep = (left.isspace() and right.isspace()) or (left.isalnum() and right.isalnum())
-        elif first == "\\":
-            keep = right not in _PUNCTUATION and _LINE_END.match(text, found.end()) is None
-        elif first == "<":
-            keep = not (right.isalpha() or right in "/!?")
-        elif first == "&":
-            keep = _ENTITY.match(text, found.start()) is None
-        elif first in "[]":
-            keep = not brackets and (first == "[" or right not in "([:")
-        else:
-            keep = False
-        return run if keep else "".join("\\" + one for one in run)
-
-    return _MARKS.sub(mark, text)
-
-
-def _guarded(line: str) -> str:
-    """A line of a paragraph that begins no heading, list, quotation, rule or table."""
-    lead = len(line) - len(line.lstrip(PAGE_BREAK))
-    found = _LINE_START.match(line[lead:])
-    if found is None:
-        return line
-    at = lead + (found.end("number") if found["number"] else 0)
-    return f"{line[:at]}\\{line[at:]}"
 
 
 class MarkdownWriter:
@@ -259,16 +208,13 @@ class MarkdownWriter:
 
     def heading(self, level: int, text: str) -> None:
         """Add a heading; level: from 1, those below 6 are written as 6."""
-        line = one_line(text)
-        closing = _CLOSING.search(line)
-        if closing is not None:
-            line = f"{line[: closing.start()]}\\{line[closing.start() :]}"
+        line = heading_text(text)
         if line.strip(PAGE_BREAK + " "):
             self._block("#" * max(1, min(level, 6)) + " ", line)
 
     def paragraph(self, text: str) -> None:
         """Add a paragraph of Markdown, such as `Inline.markdown` gives."""
-        self._block("", "\n".join(map(_guarded, text.split("\n"))))
+        self._block("", "\n".join(map(guarded, text.split("\n"))))
 
     def item(self, level: int, marker: str, text: str) -> None:
         """Add an item of a list. level: from 0; marker: `-`, or a number with its dot."""
@@ -276,7 +222,7 @@ class MarkdownWriter:
             self._open_items.pop()
         indent = self._open_items[-1][1] if self._open_items else 0
         width = indent + len(marker) + 1
-        lines = [_guarded(line) for line in text.split("\n")]
+        lines = [guarded(line) for line in text.split("\n")]
         open_items = [*self._open_items, (level, width)]
         self._block(" " * indent + marker + " ", ("\n" + " " * width).join(lines), is_item=True)
         self._open_items = open_items
@@ -285,7 +231,7 @@ class MarkdownWriter:
         """Add lines of code."""
         text = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
         if text.strip():
-            fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+            fence = fence_for(text)
             self._block(f"{fence}\n", f"{text}\n{fence}")
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
@@ -297,8 +243,7 @@ class MarkdownWriter:
             return
         if 3 * len(kept) * len(used) > self._most:
             raise self._too_large()
-        lines = [_row([row[place] if place < len(row) else "" for place in used]) for row in kept]
-        self._block("", "\n".join([lines[0], "|" + " --- |" * len(used), *lines[1:]]))
+        self._block("", table([[row[place] if place < len(row) else "" for place in used] for row in kept]))
 
     def result(self) -> tuple[str, tuple[Location, ...]]:
         """The text, and where its pages begin in it."""
@@ -349,7 +294,3 @@ class MarkdownWriter:
 
     def _too_large(self) -> UnreadableError:
         return UnreadableError("too-large", f"more than {self._most:,} bytes of text; see corpus.max_document_bytes")
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in cells) + " |"

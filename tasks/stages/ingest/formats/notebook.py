@@ -7,15 +7,14 @@ outputs. Pictures, HTML, widgets and tracebacks are left out; of what a cell pri
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
-from tasks.stages.ingest.formats.code import fenced
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 from tasks.stages.ingest.formats.restructured_text import markdown_of
 
 __all__ = ["extract"]
@@ -27,9 +26,7 @@ _TIMES = 20  # the file may be this many times as large as its text: pictures ar
 _MORE = "…"
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n|$)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*?)[ \t]*#*[ \t]*$")
 _UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _PICTURE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:attachment:|data:)[^()\s]*(?:\s+\"[^\"\n]{0,300}\")?\)")
@@ -89,16 +86,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 def _loaded(file: BinaryIO, limits: Limits) -> Mapping[str, Any]:
     most = limits.text_bytes * _TIMES
-    size = file.seek(0, io.SEEK_END)
-    if size > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
-    file.seek(0)
-    data = file.read(size)  # not `most`: the memory for that would be taken at once
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
-    del data
+    text = read_text(file, most, f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
     try:
         notebook = json.loads(text)
     except RecursionError as error:
@@ -222,7 +210,7 @@ def _plain(printed: str) -> str:
         printed = _ESCAPE.sub("", printed)
     printed = printed.replace("\r\n", "\n")
     if "\r" in printed:
-        printed = _OVERWRITTEN.sub("", printed)
+        printed = "\n".join(line[line.rfind("\r", 0, len(line) - 1) + 1 :] for line in printed.split("\n"))
     return _CONTROL.sub("", printed)
 
 
@@ -250,8 +238,8 @@ def _first_heading(source: str) -> str:
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-        elif found := _HEADING.match(line):
-            return found[1]
+        elif heading := heading_of(line):
+            return heading
         elif previous.strip() and not previous.lstrip().startswith(("-", "*", "|", ">")) and _UNDERLINE.match(line):
             return previous.strip()
         previous = line
@@ -259,8 +247,7 @@ def _first_heading(source: str) -> str:
 
 
 def _short(title: str) -> str:
-    title = " ".join(title.split())
-    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+    return fitting_title(" ".join(title.split()))
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:

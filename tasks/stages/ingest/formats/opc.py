@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-from tasks.stages.ingest.formats.archive import Archive
-from tasks.stages.ingest.formats.extraction import UnreadableError
+from tasks.stages.ingest.formats.archive import Archive, open_archive
+from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, is_date, is_language
+from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import clean, clip_title
 from tasks.stages.ingest.formats.xml import integer, parse, text_of
 
-__all__ = ["Package", "Relationship"]
+__all__ = ["Package", "Relationship", "description", "open_package"]
 
 _MAX_VALUE = 1_000
-_DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 _FROM_TEMPLATES = re.compile(
     r"(?i)(untitled|document|presentation|book|workbook|slide|powerpoint[- ]pr.sentation|word document|"
     r"microsoft (word|powerpoint|excel)\b.*|title|pr.sentation powerpoint|presentaci.n de powerpoint)[ \d]*"
 )
 """Titles that programs write where nobody gave one."""
+_MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
+"""Descriptions of pictures that nobody wrote: by a program, or the names of their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,17 @@ class Relationship:
     kind: str
     target: str
     external: bool
+
+
+@contextmanager
+def open_package(file: BinaryIO, limits: Limits, kind: str, main: str) -> Iterator[Package]:
+    """The package that a file is, for the time of a `with` block.
+
+    kind: what the file should be, for messages; main: the part where it does not say which is its document. Raises
+    UnreadableError, also for what the block raises of damage.
+    """
+    with open_archive(file, limits, kind) as archive:
+        yield Package(archive, main)
 
 
 class Package:
@@ -124,5 +138,11 @@ _KEYS = {
 
 def _fits(key: str, value: str) -> bool:
     if key in ("created", "modified"):
-        return _DATE.fullmatch(value) is not None
-    return key != "language" or _LANGUAGE.fullmatch(value) is not None
+        return is_date(value)
+    return key != "language" or is_language(value)
+
+
+def description(text: str) -> str:
+    """What somebody wrote about a picture, in one line; empty for what a program wrote."""
+    line = one_line(text)
+    return "" if _MADE_BY_PROGRAMS.fullmatch(line) else line

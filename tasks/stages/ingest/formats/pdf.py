@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 
 import pypdfium2 as pdfium
 
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title
+from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
 from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, lines_of, rows_of
-from tasks.stages.ingest.formats.page_ocr import blocks_in_picture, require_tesseract
-from tasks.stages.ingest.formats.pdf_markdown import escaped, fenced, table
+from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
     OutlineEntry,
@@ -34,6 +34,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     outline_of,
     read_page,
 )
+from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 __all__ = ["extract"]
 
@@ -426,8 +427,7 @@ def _title(said: dict[str, str], blocks: Sequence[Block], levels: dict[int, int]
     if not first:
         return ""
     largest = max(first, key=lambda number: (round(blocks[number].size, 1), -number))
-    title = " ".join(_heading_text(blocks[largest]).split())
-    return title if len(title.encode()) <= MAX_TITLE_BYTES else ""
+    return fitting_title(" ".join(_heading_text(blocks[largest]).split()))
 
 
 def _is_contents(heading: str) -> bool:
@@ -516,9 +516,9 @@ class _Written:
         if level:
             said = "#" * level + " " + _as_heading(block)
         elif block.kind == "table":
-            said = table(block.rows)
+            said = _as_table(block.rows)
         elif block.kind == "code":
-            said = fenced(block.lines)
+            said = fenced("\n".join(line.rstrip() for line in block.lines))
         else:
             head, indent = "", ""
             if is_item:
@@ -526,9 +526,9 @@ class _Written:
                 head = " " * (self._items[-1] if self._items else 0) + block.marker + " "
                 self._items.append(len(head))
                 indent = " " * len(head)
-            body = escaped(joined(block.lines, vocabulary))
+            body = _as_paragraph(joined(block.lines, vocabulary))
             for at, page, box in block.parts:
-                before = len(escaped(joined(block.lines[:at], vocabulary)))
+                before = len(_as_paragraph(joined(block.lines[:at], vocabulary)))
                 before += len(head) + (body[before : before + 1] == " ")
                 places.append((min(before, len(head) + len(body) - 1), page, box))
             said = head + body.replace("\n", "\n" + indent)
@@ -558,9 +558,17 @@ class _Written:
 
 
 def _as_heading(block: Block) -> str:
-    """A heading's text: on one line, nothing but a closing run of # is special at its ends."""
-    said = escaped("x " + " ".join(_heading_text(block).split()))[2:]
-    return re.sub(r"(?<!\S)(#+)$", r"\\\1", said)
+    return heading_text(escaped(" ".join(_heading_text(block).split())))
+
+
+def _as_paragraph(text: str) -> str:
+    """A paragraph: its line breaks are kept, blank space at the ends of its lines is not."""
+    return "\n".join(guarded(line) for line in map(str.strip, escaped(text).split("\n")) if line)
+
+
+def _as_table(rows: Sequence[Sequence[str]]) -> str:
+    width = max(map(len, rows))
+    return table([[escaped(" ".join(cell.split())) for cell in (*row, *[""] * (width - len(row)))] for row in rows])
 
 
 def _location(start: int, page: int, box: tuple[float, float, float, float]) -> Location:

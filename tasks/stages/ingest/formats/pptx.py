@@ -12,16 +12,16 @@ shapes lie. Tables, the data of charts, and the texts of diagrams are read. Left
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.archive import open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.numbering import counted
-from tasks.stages.ingest.formats.opc import Package, Relationship
+from tasks.stages.ingest.formats.opc import Package, Relationship, description, open_package
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
 __all__ = ["extract"]
@@ -39,7 +39,6 @@ _MAX_CHART = 200
 _MAX_SERIES = 12
 _MAX_CACHED = 10_000
 _MAX_PLACEHOLDERS = 200
-_MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
 _FORMS = {"arabic": "decimal", "alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman"}
 _FORMS["romanUc"] = "upperRoman"
 
@@ -50,8 +49,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     Raises:
         UnreadableError: the file is no presentation, is damaged, locked or hostile, has no text, or is over a limit.
     """
-    with open_archive(file, limits, "a PowerPoint presentation") as archive:
-        package = Package(archive, "ppt/presentation.xml")
+    with open_package(file, limits, "a PowerPoint presentation", "ppt/presentation.xml") as package:
         title, metadata = package.properties()
         found = _Presentation(package, limits)
         text, locations = found.read()
@@ -139,9 +137,7 @@ class _Presentation:
             if (known := related.get(one.get("r:id", ""))) is not None and known.kind == "slide" and not known.external
         ]
         self.slides = len(parts)
-        if self.slides > self._limits.pages:
-            found = f"{self.slides:,} slides; at most {self._limits.pages:,} are read, see corpus.extract.max_pages"
-            raise UnreadableError("too-large", found)
+        self._limits.check_pages(self.slides, "slides")
         seen: set[str] = set()
         for number, part in enumerate(parts, 1):
             if part not in seen:  # a slide that is listed twice is read once
@@ -169,12 +165,7 @@ class _Presentation:
         self._notes(number, part)
 
     def _title(self, shape: _Shape, part: str) -> None:
-        links = self._package.relationships(part)
-        inline = Inline()
-        for paragraph in each(shape.element, "p:txBody/a:p"):
-            if inline:
-                inline.add(" ")
-            _text(paragraph, inline, links)
+        inline = _joined(each(shape.element, "p:txBody/a:p"), self._package.relationships(part))
         self.has_words = True
         self.title = self.title or clip_title(inline.plain())
         self._writer.heading(2, inline.markdown())
@@ -222,8 +213,8 @@ class _Presentation:
             self._graphic(element, part)
         if element.tag in ("p:pic", "p:graphicFrame"):
             about = first(element, "*/p:cNvPr")
-            described = "" if about is None else one_line(about.get("descr", ""))
-            if described and not _MADE_BY_PROGRAMS.fullmatch(described):
+            described = "" if about is None else description(about.get("descr", ""))
+            if described:
                 inline = Inline()
                 inline.picture(described)
                 self.has_words = True
@@ -291,11 +282,7 @@ class _Presentation:
                 elif cell.get("vMerge") in ("1", "true"):
                     shown.append(above.get(place, ""))
                 else:
-                    inline = Inline()
-                    for paragraph in each(cell, "a:txBody/a:p"):
-                        if inline:
-                            inline.add(" ")
-                        _text(paragraph, inline, links)
+                    inline = _joined(each(cell, "a:txBody/a:p"), links)
                     text = one_line(inline.markdown())
                     above[place] = text if len(text) <= 200 else ""
                     self.has_words = self.has_words or bool(inline)
@@ -307,12 +294,7 @@ class _Presentation:
         """The title of a chart, and its data as a table where they are few."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
-        inline = Inline()
-        if title is not None:
-            for paragraph in title.iter("a:p"):
-                if inline:
-                    inline.add(" ")
-                _text(paragraph, inline, {})
+        inline = _joined(() if title is None else title.iter("a:p"), {})
         if inline:
             self.has_words = True
             self._writer.paragraph(inline.markdown())
@@ -340,11 +322,7 @@ class _Presentation:
         for point in each(tree, "dgm:ptLst/dgm:pt"):
             if point.get("type", "node") not in ("node", "asst"):
                 continue
-            inline = Inline()
-            for paragraph in each(point, "dgm:t/a:p"):
-                if inline:
-                    inline.add(" ")
-                _text(paragraph, inline, {})
+            inline = _joined(each(point, "dgm:t/a:p"), {})
             if inline:
                 self.has_words = True
                 self._writer.item(0, "-", inline.markdown())
@@ -394,6 +372,16 @@ class _Presentation:
             if one == master:
                 found.body = _marks(first(tree, "p:txStyles/p:bodyStyle"))
         return found
+
+
+def _joined(paragraphs: Iterable[Element], links: Mapping[str, Relationship]) -> Inline:
+    """The text of some paragraphs with blanks between them."""
+    inline = Inline()
+    for paragraph in paragraphs:
+        if inline:
+            inline.add(" ")
+        _text(paragraph, inline, links)
+    return inline
 
 
 def _text(paragraph: Element, inline: Inline, links: Mapping[str, Relationship]) -> None:

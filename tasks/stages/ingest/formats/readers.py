@@ -28,11 +28,12 @@ import zstandard
 
 from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
+from tasks.stages.ingest.documents import Refusal, Row, clip
 from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, fitting_title, read_text
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
+from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.places.opening import open_record_place
@@ -51,7 +52,6 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
@@ -114,7 +114,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        return Refusal(number, None, "not-utf8", place + _place_of(error, line))
+        return Refusal(number, None, "not-utf8", place + _place_of(error))
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -368,24 +368,12 @@ def _first_heading(markdown: str) -> str:
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-        elif heading := _HEADING.match(line):
-            return _title_or_none(_without_closing_marks(line[heading.end() :].rstrip(" \t")))
+        elif (heading := heading_of(line)) is not None:
+            return fitting_title(heading)
         elif previous.strip() and _UNDERLINE.match(line):
-            return _title_or_none(previous.strip())
+            return fitting_title(previous.strip())
         previous = "" if fence else line
     return ""
-
-
-def _title_or_none(heading: str) -> str:
-    """The heading, unless it is too long for a title; it stands in the text in any case."""
-    return heading if len(heading.encode("utf-8")) <= MAX_TITLE_BYTES else ""
-
-
-def _without_closing_marks(heading: str) -> str:
-    """`The Heading ##` is "The Heading"; `C#` and `##` stay."""
-    bare = heading.rstrip("#")
-    said = bare.rstrip(" \t")
-    return said if len(said) < len(bare) else heading
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -439,14 +427,14 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
     """The text of a file; raises _RefusedError where it is too long or not UTF-8."""
-    with open_source(source) as stream:
-        data = stream.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise _RefusedError(source, "too-large", f"the file has more than {most_bytes} bytes")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise _RefusedError(source, "not-utf8", _place_of(error, data)) from error
+        with open_source(source) as stream:
+            text = read_text(stream, most_bytes, f"the file has more than {most_bytes} bytes")
+    except UnreadableError as error:
+        cause = error.__cause__
+        detail = _place_of(cause) if isinstance(cause, UnicodeDecodeError) else error.detail
+        raise _RefusedError(source, error.reason, detail) from error
+    return text.replace("\r\n", "\n")
 
 
 def _open_decompressed(source: SourceFile) -> io.BufferedReader:
@@ -484,8 +472,9 @@ def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: 
     return Refusal(number, None, "too-large", f"{place}more than {settings.max_line_bytes} bytes; it begins {shown}")
 
 
-def _place_of(error: UnicodeDecodeError, data: bytes) -> str:
-    return f"{error.reason} at byte {error.start}: {data[max(0, error.start - 20) : error.start + 20]!r}"
+def _place_of(error: UnicodeDecodeError) -> str:
+    around = error.object[max(0, error.start - 20) : error.start + 20]
+    return f"{error.reason} at byte {error.start}: {around!r}"
 
 
 _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {

@@ -13,13 +13,13 @@ _CODE = tuple(
 )
 
 FORMATS: tuple[Format, ...] = (
-    Format("pdf", (".pdf",), 1, "pdf", libraries=("pypdfium2",)),
-    Format("notebook", (".ipynb",), 1, "notebook", libraries=("docutils",)),
-    Format("restructured-text", (".rst",), 1, "restructured_text", libraries=("docutils",)),
-    Format("docx", (".docx", ".docm"), 1, "docx"),
-    Format("pptx", (".pptx", ".pptm"), 1, "pptx"),
-    Format("xlsx", (".xlsx", ".xlsm"), 1, "xlsx"),
-    Format("epub", (".epub",), 1, "epub", libraries=("lxml",)),
+    Format("pdf", (".pdf",), 2, "pdf", libraries=("pypdfium2",), has_pictures=True),
+    Format("notebook", (".ipynb",), 2, "notebook", libraries=("docutils",)),
+    Format("restructured-text", (".rst",), 2, "restructured_text", libraries=("docutils",)),
+    Format("docx", (".docx", ".docm"), 2, "docx"),
+    Format("pptx", (".pptx", ".pptm"), 2, "pptx"),
+    Format("xlsx", (".xlsx", ".xlsm"), 2, "xlsx"),
+    Format("epub", (".epub",), 2, "epub", libraries=("lxml",)),
     *_CODE,
 )
 

@@ -16,9 +16,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES
-from tasks.stages.ingest.formats.code import fenced
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fenced, guarded, heading_text, table
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -105,23 +104,12 @@ _EXPLICIT = re.compile(r"(.+?)\s*<([^<>]*)>$", re.DOTALL)
 _QUOTED = re.compile(r"^`?(.*?)`?_{0,2}$", re.DOTALL)
 _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
 
-_ESCAPED = re.compile(
-    r"[\\`*]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w{1,31};)|\](?=[(\[])|\[(?=[^\[\]\n]*\][(\[:])"
-)
-_LINE_START = re.compile(r"^(\s*)(#{1,6}(?=\s|$)|[-+](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|={1,}\s*$|-{2,}\s*$|~{3,}|\|)")
-_INDENT = re.compile(r"^", re.MULTILINE)
-
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
     """The text as Markdown, with the title and the fields of its head. Raises UnreadableError."""
     most = min(MAX_BYTES, limits.text_bytes)
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes; reading it would take minutes")
-    try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
+    text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
+    text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
     longest = max(map(len, text.split("\n")))
@@ -379,7 +367,7 @@ def _section(node: Any, level: int) -> Iterator[str]:
 def _heading(node: Any, level: int) -> Iterator[str]:
     if node.parent is not None and node.parent.tagname in ("section", "document"):
         hashes = "#" * min(max(level - 1 if node.parent.tagname == "section" else 1, 1), 6)
-        yield f"{hashes} {_one_line(node.children)}"
+        yield f"{hashes} {heading_text(_one_line(node.children))}"
     else:
         yield f"**{_one_line(node.children)}**"
 
@@ -564,8 +552,7 @@ def _grid(group: Any) -> str:
         if part.tagname in ("thead", "tbody"):
             (header if part.tagname == "thead" else body).extend(_grid_rows(part, columns))
     first = [" ".join(filter(None, column)) for column in zip(*header, strict=True)] if header else [""] * columns
-    lines = [first, ["---"] * columns, *body]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return table([first, *body])
 
 
 def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
@@ -599,7 +586,7 @@ def _cell_text(entry: Any) -> str:
             said.append("; ".join(_cell_text(item) for item in child.children))
         else:
             said.append(" ".join(" ".join(_block(child, 6)).split()))
-    return re.sub(r"(?<!\\)\|", r"\\|", " ".join(filter(None, said)))
+    return " ".join(filter(None, said))
 
 
 # Text within a block.
@@ -612,11 +599,7 @@ def _paragraph_text(children: Iterable[Any]) -> str:
 def _escaped_lines(text: str) -> str:
     """Text whose lines mean nothing by their first characters."""
     lines = [line.strip() for line in text.split("\n")]
-    return "\n".join(_LINE_START.sub(_escaped_start, line) for line in lines if line)
-
-
-def _escaped_start(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[2]}\\" if found[2].isdigit() else f"{found[1]}\\{found[2]}"
+    return "\n".join(guarded(line) for line in lines if line)
 
 
 def _one_line(children: Iterable[Any]) -> str:
@@ -667,21 +650,16 @@ def _inline_image(node: Any) -> str:
     if not alt or alt == target:
         return ""
     shown = re.search(r"[\s()<>\\]", target) is None and len(target) <= 500 and not target.startswith("data:")
-    return f"![{_escaped(alt).replace(']', '')}]({target})" if shown else _escaped(alt)
+    return f"![{escaped(alt, '[', ']', brackets=True)}]({target})" if shown else _escaped(alt)
 
 
 def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"\\{found[0]}", text)
+    """A piece of text; others that mean something may stand beside it, so marks at its ends are escaped."""
+    return escaped(text, ".", ".")
 
 
 def _code(text: str) -> str:
-    text = " ".join(text.split())
-    if not text:
-        return ""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    ticks = "`" * (longest + 1)
-    blank = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{ticks}{blank}{text}{blank}{ticks}"
+    return code_span(" ".join(text.split()))
 
 
 def _indented(text: str, indent: str) -> str:
@@ -739,8 +717,7 @@ def _title(document: Any) -> str:
             break
         if node.tagname == "title" and node.parent.tagname in ("document", "section"):
             given = node.astext()
-    title = " ".join(given.split())
-    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+    return fitting_title(" ".join(given.split()))
 
 
 def _metadata(document: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tasks.stages.ingest.formats.markdown_text import Inline, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline
 from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.opc import Package
 from tasks.stages.ingest.formats.word_styles import is_on, value_of

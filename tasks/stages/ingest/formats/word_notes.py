@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tasks.stages.ingest.formats.markdown_text import Inline, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline
 from tasks.stages.ingest.formats.opc import Package, Relationship
 from tasks.stages.ingest.formats.word_styles import is_on
 from tasks.stages.ingest.formats.xml import Element, blocks, first

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
-from tasks.stages.ingest.formats.markdown_text import one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.opc import Package
 from tasks.stages.ingest.formats.xml import Element, blocks, first, integer
 

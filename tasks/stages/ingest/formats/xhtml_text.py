@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from lxml import etree
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.xml import MAX_DEPTH, MAX_ELEMENTS, Element, parse
 
 __all__ = ["body_of", "is_contents", "write"]

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.archive import open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title, one_line
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
-from tasks.stages.ingest.formats.opc import Package
+from tasks.stages.ingest.formats.opc import Package, open_package
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse
 
 __all__ = ["extract"]
@@ -50,8 +50,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     Raises:
         UnreadableError: the file is no workbook, is damaged, locked or hostile, has no cells, or is over a limit.
     """
-    with open_archive(file, limits, "an Excel workbook") as archive:
-        package = Package(archive, "xl/workbook.xml")
+    with open_package(file, limits, "an Excel workbook", "xl/workbook.xml") as package:
         title, metadata = package.properties()
         workbook = _Workbook(package, limits)
         text, locations = workbook.read()
@@ -98,9 +97,7 @@ class _Workbook:
         related = self._package.relationships(main)
         sheets = list(each(tree, "s:sheets/s:sheet"))
         self.sheets = len(sheets)
-        if self.sheets > self._limits.pages:
-            found = f"{self.sheets:,} sheets; at most {self._limits.pages:,} are read, see corpus.extract.max_pages"
-            raise UnreadableError("too-large", found)
+        self._limits.check_pages(self.sheets, "sheets")
         seen: set[str] = set()
         for number, one in enumerate(sheets, 1):
             known = related.get(one.get("r:id", ""))

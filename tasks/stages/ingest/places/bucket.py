@@ -2,7 +2,7 @@
 
 Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
 per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
-replaced since it was listed is refused, as `place.ChangedError` explains.
+replaced since it was listed is not read under that token, as `place.ChangedError` explains.
 
 A name is the key below the prefix, in NFC. Not listed: hidden names, markers of folders, indexes of indexmill itself,
 and all but one of several keys whose names would be the same. Backslashes are letters of a name. obstore cannot hold

@@ -25,7 +25,7 @@ class PlaceError(BadInput):
 
 
 class ChangedError(OSError):
-    """A file is another than the one that was listed. The next build lists it anew, and reads it.
+    """A file is another than the one that was listed. The build lists it once more, and reads it then.
 
     Its new bytes are not read under the old token: if the old bytes came back before the next listing, what was read
     meanwhile would stay in the index.

@@ -14,12 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from indexmill.errors import StoreError
 from schemas.corpus import CorpusSettings
 from schemas.places import FeedSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
-from tasks.stages.ingest import spill
+from tasks.stages.ingest import shard_plan, spill
 from tasks.stages.ingest.listing import list_corpus
-from tasks.stages.ingest.spill import ScanResult, ShardPlan
+from tasks.stages.ingest.shard_plan import ShardPlan
+from tasks.stages.ingest.spill import ScanResult
+from tasks.stages.ingest.spill_files import KNOWN
 
 Event = tuple[str, str, str]  # op, id, text
 
@@ -59,7 +62,7 @@ class Feed:
         self.file.touch()
         self.settings = CorpusSettings(sources=(FeedSettings(paths=(str(self.file),)),))
         self.cursor: Any = None
-        self.rows = spill.KNOWN.empty_table()
+        self.rows = KNOWN.empty_table()
         self.refused = QUARANTINE.empty_table()
         self.documents = DOCUMENTS.empty_table()
         self.nights = 0
@@ -80,11 +83,11 @@ class Feed:
             ids = spill.ids_of(result, spilled).to_pylist()
             stay = pa.array([name not in ids for name in self.rows.column("document_id").to_pylist()], pa.bool_())
             results.append(spill.carry(self.rows.filter(stay), self.refused, {listed.name: False}, spilled))
-        plan = spill.plan(results, spilled, 8)
+        plan = shard_plan.plan(results, spilled, 8)
         before = self.documents
-        tables = [spill.documents_of(shard, spilled, lambda: [before]) for shard in plan.shards]
+        tables = [shard_plan.documents_of(shard, spilled, lambda: [before]) for shard in plan.shards]
         self.documents = pa.concat_tables([DOCUMENTS.empty_table(), *tables])
-        self.rows, self.cursor = spill.known_rows(spilled), result.cursor
+        self.rows, self.cursor = shard_plan.known_rows(spilled), result.cursor
         names, texts = (self.documents.column(name).to_pylist() for name in ("document_id", "text"))
         return plan, dict(zip(names, texts, strict=True))
 
@@ -116,7 +119,7 @@ def test_what_is_carried_is_known_again_and_taken_from_the_version_before(tmp_pa
     assert held == {"a": "The text x.", "b": "The text z."}
     assert feed.rows.column("published").to_pylist() == [True, True]
     feed.documents = feed.documents.slice(0, 1)
-    with pytest.raises(spill.StoreError, match="as it was planned"):
+    with pytest.raises(StoreError, match="as it was planned"):
         feed.read()
     assert plan.documents == 2
 
@@ -129,4 +132,4 @@ def test_a_carried_row_that_becomes_a_document_is_told_by_its_file(tmp_path: Pat
     lost = feed.rows.set_column(at, "published", pa.array([False]))
     (tmp_path / "next").mkdir()
     carried = spill.carry(lost, QUARANTINE.empty_table(), {"feed": False}, tmp_path / "next")
-    assert spill.plan([carried], tmp_path / "next").lacking == (feed.rows.column("file")[0].as_py(),)
+    assert shard_plan.plan([carried], tmp_path / "next").lacking == (feed.rows.column("file")[0].as_py(),)

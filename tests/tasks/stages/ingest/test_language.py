@@ -8,7 +8,7 @@ import pytest
 
 from indexmill.errors import ModelUnavailable
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest import language, spill
+from tasks.stages.ingest import language, shard_plan, spill
 from tasks.stages.ingest.documents import Document
 from tasks.stages.ingest.language import language_of, with_language
 from tasks.stages.ingest.sources import find
@@ -76,8 +76,8 @@ def test_a_scan_finds_languages_where_the_settings_ask_for_them(tmp_path: Path) 
     (corpus / "b.jsonl").write_text(json.dumps(record), encoding="utf-8")
     for asked, expected in (((), [None, "xx"]), (("language",), ["de", "xx"])):
         chosen = CorpusSettings(paths=(str(corpus),), file_metadata=asked)
-        planned = spill.plan([spill.scan(find(chosen).files, chosen, folder)], folder)
-        rows = [row for shard in planned.shards for row in spill.documents_of(shard, folder).to_pylist()]
+        planned = shard_plan.plan([spill.scan(find(chosen).files, chosen, folder)], folder)
+        rows = [row for shard in planned.shards for row in shard_plan.documents_of(shard, folder).to_pylist()]
         found = {row["document_id"]: json.loads(row["metadata"]).get("language") for row in rows}
         assert [found["a.txt"], found["b"]] == expected
 

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
-from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings
-from tasks.stages.ingest import sources, spill
-from tasks.stages.ingest.listing import list_corpus
+from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings, WebSettings
+from tasks.stages.ingest import shard_plan, sources, spill
+from tasks.stages.ingest.listing import list_again, list_corpus, source_key
 from tasks.stages.ingest.places.place import Entry
 
 
@@ -53,7 +53,7 @@ def test_two_queries_of_a_database_have_names_and_spilled_rows_of_their_own(tmp_
     assert len({file.name for file in files}) == 2
     results = [spill.scan([file], settings, tmp_path) for file in files]
     assert len({result.name for result in results}) == 2
-    assert spill.plan(results, tmp_path).documents == 2
+    assert shard_plan.plan(results, tmp_path).documents == 2
     alone = list_corpus(CorpusSettings(sources=places[:1]), tmp_path / "places").files
     assert alone[0].name == f"sqlite:///{tmp_path}/wiki.db"
 
@@ -121,9 +121,9 @@ def test_a_refused_row_of_a_query_is_no_document(tmp_path: Path) -> None:
     place = SqlSettings(url=f"sqlite:///{tmp_path}/wiki.db", query="SELECT * FROM pages", deleted="gone")
     settings = CorpusSettings(sources=(place,))
     (file,) = list_corpus(settings, tmp_path / "places").files
-    found = spill.plan([spill.scan([file], settings, tmp_path)], tmp_path)
+    found = shard_plan.plan([spill.scan([file], settings, tmp_path)], tmp_path)
     assert (found.documents, found.refused) == (1, {"no-text": 1})
-    assert spill.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
+    assert shard_plan.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
 
 
 def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:
@@ -140,3 +140,25 @@ def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:
 def test_a_prefix_is_the_name_of_a_folder(prefix: str) -> None:
     with pytest.raises(ValidationError, match="prefix"):
         BucketSettings(url="s3://bucket/a", prefix=prefix)
+
+
+def test_files_that_moved_are_looked_at_again_and_what_is_gone_is_left_out(tmp_path: Path) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        (tmp_path / name).write_text("Vell", encoding="utf-8")
+    settings = CorpusSettings(paths=(str(tmp_path),), file_metadata=("modified",))
+    listed = list_corpus(settings, tmp_path / "places").files
+    os.utime(tmp_path / "a.md", (1e9, 1e9))
+    (tmp_path / "a.md").write_text("Orrin Bay", encoding="utf-8")
+    (tmp_path / "b.md").unlink()
+    again = list_again(listed[:2], settings, tmp_path / "places")
+    assert again.files == list_corpus(settings, tmp_path / "places").files[:1] != listed[:1]
+    assert again.empty == ()
+    for name in ("a.md", "c.md"):
+        (tmp_path / name).unlink()
+    assert list_again(listed, settings, tmp_path / "places") == sources.SourceFiles((), (str(tmp_path),))
+
+
+def test_a_site_is_not_asked_for_all_its_pages_again(tmp_path: Path) -> None:
+    place = WebSettings(urls=("http://127.0.0.1:1/a.md",))
+    page = sources.SourceFile("a.md", "a.md", "a.md", "markdown", None, 1, source=source_key(place), place=place)
+    assert list_again([page], CorpusSettings(sources=(place,)), tmp_path).files == (page,)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from indexmill.errors import DiskFull, StoreNotWritable
+from indexmill.errors import ConfigurationError, DiskFull, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
-from tasks.stages.ingest import scan_process, spill
+from tasks.stages.ingest import scan_process, shard_plan, spill
 from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.supervisor import scan
 from tests.paths import ROOT
@@ -55,13 +55,13 @@ def corpus_of(folder: Path, files: dict[str, str | list[str]], **limits: Any) ->
 def scanned(folder: Path, chosen: CorpusSettings) -> tuple[set[str], Refused]:
     """The ids of the documents, and what was refused."""
     result = scan(find(chosen).files, chosen, folder / "spill")
-    planned = spill.plan([result], folder / "spill")
+    planned = shard_plan.plan([result], folder / "spill")
     assert not list((folder / "spill").glob("*.partial"))
     assert not list((folder / "spill").glob("trial-*"))
-    table = spill.quarantine_of(planned, folder / "spill")
+    table = shard_plan.quarantine_of(planned, folder / "spill")
     refused = [tuple(row[name] for name in table.schema.names) for row in table.to_pylist()]
     assert planned.refused == {one[3]: [row[3] for row in refused].count(one[3]) for one in refused}
-    return set(spill.document_ids(folder / "spill").to_pylist()), refused  # type: ignore[return-value]
+    return set(shard_plan.document_ids(folder / "spill").to_pylist()), refused  # type: ignore[return-value]
 
 
 def test_a_child_reads_what_this_process_would_and_is_kept_for_the_next_scan(tmp_path: Path) -> None:
@@ -143,6 +143,28 @@ def test_a_row_that_takes_too_much_memory_is_refused(tmp_path: Path, struck: Non
     assert [row[3:] for row in refused] == [
         ("reader-failed", "after line 1: it takes more memory than max_reading_memory_bytes (536,870,912 bytes)")
     ]
+
+
+def test_a_library_for_which_the_memory_does_not_suffice_is_laid_to_its_row(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it cannot be loaded", "b.md": "text"}, max_reading_memory_bytes=1 << 29)
+    documents, refused = scanned(tmp_path, chosen)
+    assert documents == {"b.md"}
+    detail = "it takes more memory than max_reading_memory_bytes (536,870,912 bytes)"
+    assert refused == [("a.md", None, "a.md", "reader-failed", detail)]
+
+
+def test_a_library_that_is_missing_is_no_files_fault(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it is not installed", "b.md": "text"})
+    with pytest.raises(ModuleNotFoundError, match="lxmk"):
+        scan(find(chosen).files, chosen, tmp_path / "spill")
+
+
+def test_a_limit_that_leaves_no_memory_to_read_with_is_a_matter_of_the_settings(tmp_path: Path) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "text"}).model_copy(update={"max_reading_memory_bytes": 1 << 20})
+    with pytest.raises(
+        ConfigurationError, match=r"more memory than max_reading_memory_bytes \(1,048,576 bytes\): raise"
+    ):
+        scan(find(chosen).files, chosen, tmp_path / "spill")
 
 
 def test_what_a_reader_raises_is_laid_to_its_row(tmp_path: Path, struck: None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import tracemalloc
 
 import pytest
 
 from indexmill.errors import ModelUnavailable
+from tasks.stages.ingest.formats.extraction import UnreadableError, read_text
 from tasks.stages.ingest.formats.registry import FORMATS, format_of
 
 
@@ -26,3 +29,33 @@ def test_kinds_and_suffixes_belong_to_one_format_each() -> None:
     assert len(set(kinds)) == len(kinds)
     assert len(set(suffixes)) == len(suffixes)
     assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in suffixes)
+
+
+def test_text_is_read_without_its_byte_order_mark_and_with_its_line_ends() -> None:
+    assert read_text(io.BytesIO(b"\xef\xbb\xbfone\r\ntwo\xc3\xa9"), 20, "too long") == "one\r\ntwo\xe9"
+
+
+def test_text_up_to_the_limit_is_read_and_a_byte_more_is_refused() -> None:
+    assert read_text(io.BytesIO(b"x" * 3_000_000), 3_000_000, "too long") == "x" * 3_000_000
+    with pytest.raises(UnreadableError, match="too long") as caught:
+        read_text(io.BytesIO(b"x" * 3_000_001), 3_000_000, "too long")
+    assert caught.value.reason == "too-large"
+
+
+@pytest.mark.parametrize(("data", "byte"), [(b"abc\xffd", 3), (b"\xef\xbb\xbfabc\xffd", 6)])
+def test_bytes_that_are_not_utf8_are_counted_from_the_beginning_of_the_file(data: bytes, byte: int) -> None:
+    with pytest.raises(UnreadableError) as caught:
+        read_text(io.BytesIO(data), 20, "too long")
+    assert (caught.value.reason, caught.value.detail) == ("not-utf8", f"invalid start byte at byte {byte}")
+    cause = caught.value.__cause__
+    assert isinstance(cause, UnicodeDecodeError)
+    assert cause.object[cause.start] == 0xFF
+
+
+def test_a_high_limit_takes_no_memory_for_a_short_file() -> None:
+    tracemalloc.start()
+    try:
+        read_text(io.BufferedReader(io.BytesIO(b"short")), 1 << 30, "too long")  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

@@ -67,6 +67,7 @@ def test_a_title_of_the_metadata_comes_first() -> None:
     assert read(markdown("# Heading"), title="Given").title == "Given"
     assert read(markdown("```\n# no\n```"), markdown("Under\n=====")).title == "Under"
     assert read(markdown("no heading")).title == ""
+    assert [read(markdown(line)).title for line in ("# C#", "## Closed ##", "# ")] == ["C#", "Closed", ""]
 
 
 def test_the_notebooks_of_nbformat_3_are_read() -> None:

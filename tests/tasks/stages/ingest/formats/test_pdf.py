@@ -22,9 +22,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 from indexmill.errors import ConfigurationError
 from schemas.corpus import CorpusSettings, ExtractSettings
-from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest import shard_plan, supervisor
 from tasks.stages.ingest.documents import Row
-from tasks.stages.ingest.formats import page_ocr
+from tasks.stages.ingest.formats import tesseract
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.pdf import extract
 from tasks.stages.ingest.formats.readers import read
@@ -656,8 +656,10 @@ def scan_of(folder: Path, files: Mapping[str, bytes]) -> tuple[ScanResult, list[
         max_document_seconds=5,
     )
     result = supervisor.scan(find(settings).files, settings, folder / "spill")
-    planned = spill.plan([result], folder / "spill")
-    documents = [row for shard in planned.shards for row in spill.documents_of(shard, folder / "spill").to_pylist()]
+    planned = shard_plan.plan([result], folder / "spill")
+    documents = [
+        row for shard in planned.shards for row in shard_plan.documents_of(shard, folder / "spill").to_pylist()
+    ]
     return result, documents
 
 
@@ -918,7 +920,7 @@ def test_ocr_that_takes_too_long_leaves_the_page_without_text(monkeypatch: pytes
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(page_ocr, "_SECONDS", 0.5)
+    monkeypatch.setattr(tesseract, "_SECONDS", 0.5)
     paper = Paper()
     paper.put(60, 100, "A typed page.")
     paper.page()

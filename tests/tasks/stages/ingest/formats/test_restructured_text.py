@@ -70,7 +70,7 @@ def test_without_a_title_the_first_heading_is_one() -> None:
         ("`missing`_ also_ |none| :unknown:`x y`", "missing also |none| `x y`"),
         (
             "a*b _c_ __init__ <tag> &amp; C:\\\\x `[x](y)`",
-            "a\\*b \\_c\\_ \\_\\_init\\_\\_ \\<tag> \\&amp; C:\\\\x \\[x\\](y)",
+            "a\\*b \\_c\\_ \\_\\_init\\_\\_ \\<tag> \\&amp; C:\\x [x\\](y)",
         ),
         ("1\\. x", "1\\. x"),
         ("H\\ :sub:`2`\\ O :math:`x^2`", "H2O $x^2$"),

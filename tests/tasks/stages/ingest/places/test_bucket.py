@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 from indexmill.store import bucket as requests_module
@@ -15,45 +13,16 @@ from schemas.places import BucketSettings
 from storage.stores import init_store
 from tasks.stages.ingest.places.bucket import BucketPlace, open_place
 from tasks.stages.ingest.places.place import ChangedError, FilePlace, PlaceError
-from tests.storage.services import FaultProxy, bucket_of, s3_environment, s3_service
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[str]:
-    with s3_service() as endpoint:
-        yield endpoint
+from tests.storage.services import FaultProxy, S3Bucket
 
 
 @pytest.fixture
-def proxy(service: str) -> Iterator[FaultProxy]:
-    with FaultProxy(service) as proxy, s3_environment(proxy.url):
-        yield proxy
+def bucket(s3: str, fault_proxy: FaultProxy) -> Bucket:
+    return Bucket(s3)
 
 
-@pytest.fixture
-def bucket(service: str, proxy: FaultProxy) -> Bucket:
-    return Bucket(service)
-
-
-class Bucket:
-    """A bucket that tests fill past the place and past the proxy."""
-
-    def __init__(self, service: str) -> None:
-        self.url = bucket_of(service)
-        self._name = self.url.removeprefix("s3://")
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=service,
-            region_name="us-east-1",
-            aws_access_key_id="tester",
-            aws_secret_access_key="anything",  # noqa: S106 - moto takes any
-        )
-
-    def put(self, key: str, data: bytes = b"text") -> None:
-        self._client.put_object(Bucket=self._name, Key=key, Body=data)
-
-    def delete(self, key: str) -> None:
-        self._client.delete_object(Bucket=self._name, Key=key)
+class Bucket(S3Bucket):
+    """A bucket, and the place that it is."""
 
     def place(self, prefix: str = "") -> BucketPlace:
         return open_place(BucketSettings(url=f"{self.url}/{prefix}"), Path("/nowhere"))
@@ -217,38 +186,38 @@ def test_a_store_in_the_bucket_is_no_corpus(bucket: Bucket) -> None:
 
 
 def test_a_long_listing_goes_on_where_an_answer_was_lost(
-    bucket: Bucket, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
     monkeypatch.setattr(requests_module, "_PAGE", 10)
     for number in range(45):
         bucket.put(f"{number:04d} %.md")
-    proxy.script = ["503", "reset", "-", "500", "lost", "-", "-"]
+    fault_proxy.script = ["503", "reset", "-", "500", "lost", "-", "-"]
     assert names(bucket.place()) == [f"{number:04d} %.md" for number in range(45)]
-    assert len(proxy.requests) == 5 + 4  # pages, and those that failed
+    assert len(fault_proxy.requests) == 5 + 4  # pages, and those that failed
 
 
-def test_a_read_that_fails_is_asked_for_again(bucket: Bucket, proxy: FaultProxy) -> None:
+def test_a_read_that_fails_is_asked_for_again(bucket: Bucket, fault_proxy: FaultProxy) -> None:
     bucket.put("a.md", b"text" * 100)
     place = bucket.place()
     (entry,) = place.list({})
-    proxy.script = ["503", "truncated", "reset"]
+    fault_proxy.script = ["503", "truncated", "reset"]
     assert text(place, entry.name, entry.token) == b"text" * 100
 
 
 def test_a_missing_bucket_and_a_service_that_refuses_say_what_to_do(
-    service: str, proxy: FaultProxy, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    s3: str, fault_proxy: FaultProxy, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(PlaceError, match="There is no such bucket: check the spelling of s3://there-is-none"):
         open_place(BucketSettings(url="s3://there-is-none/docs"), Path("/nowhere")).list({})
     bucket.put("a.md")
     place = bucket.place()
-    proxy.script = ["403"] * 5
+    fault_proxy.script = ["403"] * 5
     with pytest.raises(PlaceError, match="check the credentials in the environment"):
         place.list({})
     monkeypatch.setattr(requests_module, "_PATIENCE", 0.2)
     monkeypatch.setattr(requests_module, "_FIRST_PATIENCE", 0.2)
-    proxy.script = ["503"] * 500
+    fault_proxy.script = ["503"] * 500
     with pytest.raises(PlaceError, match="asked again for a while"):
         place.list({})
 

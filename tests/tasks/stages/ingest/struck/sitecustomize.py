@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from indexmill.errors import DiskFull
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import spill
 from tasks.stages.ingest.documents import Refusal, Row
@@ -32,10 +33,14 @@ def strike(text: str) -> None:
         time.sleep(float(text.split()[-1]))
     if "swells" in text:
         bytearray(1 << 40)
+    if "cannot be loaded" in text:
+        raise ImportError("failed to map segment from shared object", name="lxml.etree")
+    if "is not installed" in text:
+        raise ModuleNotFoundError("No module named 'lxmk'", name="lxmk")
     if "raises" in text:
         raise ValueError("hell")
     if "fills the disk" in text:
-        raise spill.DiskFull("no space left, says the test")
+        raise DiskFull("no space left, says the test")
     if "dies once" in text and not (mark := Path(text.split()[-1])).exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,472 @@
+"""64 workers on paper: a recorded run played again on other workers, and on a larger corpus.
+
+    python -m benchmarks.simulate replay STORE [--run RUN] [--workers 1,2,8,64,512]
+    python -m benchmarks.simulate scale STORE (--documents N | --tokens N) [--with SMALLER_STORE ...]
+                                        [--law STAGE=LAW ...] [--wave-shards N] [--worker-price X] [--store-price X]
+    python -m benchmarks.simulate validate CORPUS.jsonl [--documents 300] [--real] [--rounds 3]
+
+`replay` takes the run of a store that made the most parts: its graph of steps, the seconds of each part, the driver's
+own work between them. It plays them with `benchmarks.schedule` on so many workers and prints the speed-up and what the
+run waits for: `workers` (all are busy: more of them help), a stage (its last parts are at work, others idle), `driver`
+(its own work between rounds), `scheduler` (idle workers wait to be handed a part), or `start and end` (of the workers'
+processes, publishing). `bound` is the longest chain of parts: no number of workers is faster.
+
+    --clock processor   the seconds of processors instead of those that passed: for runs of a busy machine
+    --latency MS --bandwidth MB/S   of a bucket in the place of the folder: for each request, and for a worker's bytes
+    --handing MS        seconds of the scheduler and the driver for a part; default: measured here
+    --cores N           all workers share a machine of N cores with the driver; default: each has a core
+
+`scale` lets the corpus grow first. The parts of shards and groups become more, those of the whole corpus longer: N by
+default, or by the exponent between the runs of STORE and of smaller stores (`--with`), or as `--law` says (`parts`,
+`constant`, `linear`, `nlogn`, an exponent). The laws are printed. `--tokens` counts tokens of passages of the published
+version. With `--wave-shards`, as a backfill. Prices are per worker and hour, and per GB of the store and month.
+
+`validate` builds the first documents of a corpus with one worker and with two, in turn, and plays the run with one on
+two, and the other way round. The machine has to be quiet. Says how much slower two processes are than one here, which
+the replay takes into account, and fails if the median of the rounds is off by more than a tenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import indexmill
+from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws, parse_law, scaled
+from benchmarks.machine import argument_parser, describe_machine
+from benchmarks.recorded_run import NO_STORE, Clock, RecordedRun, StoreModel, graph_of, read_run
+from benchmarks.schedule import Played, Workers, critical_path, play
+from indexmill.errors import IndexmillError
+from storage.stores import open_store
+
+START_AND_END = "start and end"
+WIDTHS = (1, 2, 8, 64, 512)
+ALLOWED = 0.10
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """A run on so many workers, its start and end included."""
+
+    workers: int
+    seconds: float
+    played: Played
+    waited: dict[str, float]
+
+    @property
+    def bottleneck(self) -> str:
+        """What takes the largest share, with the share."""
+        name = max(sorted(self.waited), key=lambda name: self.waited[name])
+        return f"{name} ({self.waited[name] / max(self.seconds, 1e-9):.0%})"
+
+    @property
+    def busy(self) -> float:
+        """The share of the workers' time in which they work."""
+        return sum(self.played.busy.values()) / max(self.workers * self.seconds, 1e-9)
+
+
+def replay(run: RecordedRun, workers: Workers, clock: Clock, store: StoreModel = NO_STORE) -> Replay:
+    """Play a run with the start and end that it had."""
+    played = play(graph_of(run, clock, store), workers)
+    ends = run.start_seconds + run.end_seconds
+    return Replay(workers.count, played.seconds + ends, played, {**played.waited, START_AND_END: ends})
+
+
+# Measured on this machine
+
+
+def nothing() -> None:
+    """A call without work."""
+
+
+def handing_seconds(calls: int = 400) -> tuple[float, float]:
+    """What a call without work takes: of many, seconds of the processor in this process; alone, until its result.
+
+    The first is of the scheduler and the driver, which serve all workers from one thread each of the same interpreter.
+    """
+    from flows.cluster import private_cluster
+    from flows.dask_executor import DaskExecutor
+    from tasks.core.executor import Call
+
+    with tempfile.TemporaryDirectory(prefix="indexmill-simulate-") as folder, private_cluster(1, folder) as client:
+        executor = DaskExecutor(client)
+
+        def run(name: str, count: int) -> None:
+            for _ in executor.run([Call(f"{name}-{number}", nothing, ()) for number in range(count)]):
+                pass
+
+        def alone(name: str) -> float:
+            began = time.perf_counter()
+            run(name, 1)
+            return time.perf_counter() - began
+
+        run("warm", 20)
+        trip = statistics.median(alone(f"alone-{number}") for number in range(15))
+        began = time.process_time()
+        run("many", calls)
+        return (time.process_time() - began) / calls, trip
+
+
+BUSY = """
+import sys, time
+import numpy as np
+rows = np.random.default_rng(0).random((512, 384)).astype(np.float32)
+text = " ".join(f"word{number % 977}" for number in range(4_000))
+print("ready", flush=True)
+sys.stdin.readline()
+until, began, turns = time.monotonic() + float(sys.argv[1]), time.process_time(), 0
+while time.monotonic() < until:
+    counts = {}
+    for word in text.split():
+        counts[word] = counts.get(word, 0) + 1
+    for _ in range(4):
+        rows @ rows.T
+    turns += 1
+print(turns / (time.process_time() - began))
+"""
+"""Work like that of parts: dictionaries of words, and products of matrices."""
+
+
+def speeds_of(most: int, seconds: float = 2.0) -> tuple[float, ...]:
+    """The speed of each of one, two, ... processes that work at the same time, against one alone; medians of three.
+
+    By seconds of processors: what they lose by sharing memory and caches, not by waiting for a core.
+    """
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    speeds: list[list[float]] = [[] for _ in range(most)]
+    for _, count in itertools.product(range(3), range(1, most + 1)):
+        with contextlib.ExitStack() as ended:
+            processes = [
+                ended.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, "-c", BUSY, str(seconds)],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        text=True,
+                        env={**os.environ, **threads},
+                    )
+                )
+                for _ in range(count)
+            ]
+            for process in processes:
+                assert process.stdout is not None
+                process.stdout.readline()
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            speeds[count - 1].append(statistics.mean(float(_said(process)) for process in processes))
+    alone = statistics.median(speeds[0])
+    return tuple(min(1.0, statistics.median(one) / alone) for one in speeds)
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+# The commands
+
+
+def show_replays(run: RecordedRun, chosen: argparse.Namespace, store: StoreModel, handing: float) -> list[Replay]:
+    """Print the table of a run on more and more workers."""
+    clock: Clock = chosen.clock
+    bound = critical_path(graph_of(run, clock, store)) + run.start_seconds + run.end_seconds
+    print("| workers | time | speed-up | workers busy | waits for | then for |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    shown: list[Replay] = []
+    for count in chosen.workers:
+        workers = Workers(
+            count,
+            handing,
+            run.pause,
+            run.opening,
+            cores=chosen.cores,
+            driver=run.driver_share if chosen.cores else 0.0,
+        )
+        found = replay(run, workers, clock, store)
+        shown.append(found)
+        ordered = sorted(found.waited.items(), key=lambda one: (-one[1], one[0]))
+        first, second = (f"{name} ({took / found.seconds:.0%})" for name, took in [*ordered, ("nothing", 0.0)][:2])
+        alone = shown[0].seconds * shown[0].workers if shown[0].workers == 1 else math.nan
+        cells = (f"{count:,}", _time(found.seconds), f"{alone / found.seconds:.1f}", f"{found.busy:.0%}", first, second)
+        print("|", " | ".join(cells), "|", flush=True)
+    ends = _time(run.start_seconds + run.end_seconds)
+    print(f"\nbound: {_time(bound)}, the longest chain of parts, with {ends} of start and end")
+    return shown
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:,.1f} s"
+        if seconds < 600
+        else f"{seconds / 60:,.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:,.1f} h"
+    )
+
+
+def show_run(run: RecordedRun, store: str) -> None:
+    """Print what is played."""
+    parts = run.parts
+    print(
+        f"run {run.run_id} of {store}: {run.documents:,} documents, {len(parts):,} parts by {run.workers} workers, "
+        f"{_time(run.seconds)}; parts {_time(sum(part.seconds for part in parts))}, of processors "
+        f"{_time(sum(part.processor_seconds for part in parts))}; the driver takes {run.driver_share:.2f} cores; "
+        f"{sum(part.bytes_read for part in parts) / 1e6:,.0f} MB read, "
+        f"{sum(part.bytes_made for part in parts) / 1e6:,.0f} MB made"
+    )
+
+
+def _handing(chosen: argparse.Namespace) -> float:
+    if chosen.handing is not None:
+        return float(chosen.handing) / 1e3
+    each, alone = handing_seconds()
+    print(f"handing out a part takes {each * 1e3:.1f} ms of the driver; an empty one alone {alone * 1e3:.1f} ms, here")
+    return each
+
+
+def _store(chosen: argparse.Namespace) -> StoreModel:
+    bandwidth = chosen.bandwidth * 1e6 if chosen.bandwidth is not None else math.inf
+    if chosen.latency or chosen.bandwidth is not None:
+        print(
+            f"a store of {chosen.latency:g} ms a request and {chosen.bandwidth or math.inf:g} MB/s for a worker; each "
+            "part fetches what it opens, though a worker keeps it"
+        )
+    return StoreModel(chosen.latency / 1e3, bandwidth)
+
+
+def command_replay(chosen: argparse.Namespace) -> int:
+    """Print a recorded run on other workers."""
+    run = read_run(open_store(chosen.store), chosen.run)
+    print(describe_machine())
+    show_run(run, chosen.store)
+    store, handing = _store(chosen), _handing(chosen)
+    print()
+    show_replays(run, chosen, store, handing)
+    return 0
+
+
+def command_scale(chosen: argparse.Namespace) -> int:
+    """Print a recorded run over a larger corpus."""
+    run = read_run(open_store(chosen.store), chosen.run)
+    others = [read_run(open_store(store)) for store in chosen.smaller]
+    print(describe_machine())
+    show_run(run, chosen.store)
+    factor = _factor(chosen, run)
+    laws = laws_of(run, {**measured_laws([*others, run]), **dict(chosen.law)})
+    grown = scaled(run, factor, laws)
+    store, handing = _store(chosen), _handing(chosen)
+    if chosen.wave_shards is not None:
+        grown = in_waves(grown, chosen.wave_shards)
+    print(f"\n{factor:,.1f} times the documents: {grown.documents:,}\n")
+    show_laws(run, grown, laws)
+    print()
+    found = show_replays(grown, chosen, store, handing)
+    made = sum(part.bytes_made for part in grown.parts)
+    largest = max(grown.parts, key=lambda part: part.process_bytes)
+    print(
+        f"the store gets {made / 1e9:,.1f} GB; the largest process has {largest.process_bytes / 1e9:,.2f} GB, where "
+        f"{largest.stage} reads {largest.bytes_read / 1e9:,.2f} GB"
+    )
+    if chosen.worker_price is not None or chosen.store_price is not None:
+        show_prices(found, made, chosen)
+    return 0
+
+
+def _factor(chosen: argparse.Namespace, run: RecordedRun) -> float:
+    if chosen.documents is not None:
+        return float(chosen.documents) / run.documents
+    with indexmill.open(chosen.store) as snapshot:
+        tokens = sum(snapshot.table("passages", ["tokens"]).column(0).to_pylist())
+    print(f"{tokens:,} tokens of passages")
+    return float(chosen.tokens) / tokens
+
+
+def show_laws(run: RecordedRun, grown: RecordedRun, laws: dict[str, Law]) -> None:
+    """Print the law of each stage, with what it makes of its parts and seconds of processors."""
+    print("| stage | law | from | parts | then | processor s | then |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for stage, law in laws.items():
+        if stage in {DRIVER, END}:
+            print(f"| {stage} | {law} | {law.why} | | | | |")
+            continue
+        counts, took = [], []
+        for one in (run, grown):
+            parts = [part for part in one.parts if part.stage == stage]
+            counts.append(f"{len(parts):,}")
+            took.append(f"{sum(part.processor_seconds for part in parts):,.1f}")
+        cells = (stage, str(law), law.why, counts[0], counts[1], took[0], took[1])
+        print("|", " | ".join(cells), "|")
+
+
+def show_prices(found: Sequence[Replay], made: int, chosen: argparse.Namespace) -> None:
+    """Print what workers and the store cost."""
+    print("\n| workers | worker hours | workers cost | store, a month |")
+    print("| --- | --- | --- | --- |")
+    for one in found:
+        hours = one.workers * one.seconds / 3600
+        worker, month = hours * (chosen.worker_price or 0.0), made / 1e9 * (chosen.store_price or 0.0)
+        print(f"| {one.workers:,} | {hours:,.1f} | {worker:,.2f} | {month:,.2f} |")
+
+
+def command_validate(chosen: argparse.Namespace) -> int:
+    """Build with one worker and with two, and play each run on as many workers as the other had."""
+    print(describe_machine())
+    cores = os.cpu_count() or 1
+    each, alone = handing_seconds()
+    speeds = speeds_of(2)
+    print(
+        f"handing out a part takes {each * 1e3:.1f} ms of the driver; an empty one alone {alone * 1e3:.1f} ms; each of "
+        f"two processes at work has {speeds[1]:.2f} of the speed of one alone; load {os.getloadavg()[0]:.1f}"
+    )
+    print(f"{chosen.documents:,} documents, {'the default model' if chosen.real else 'the deterministic encoder'}\n")
+    print("| round | run with | played on | real, s | played, s | difference | start, s | end, s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    errors: dict[tuple[int, int], list[float]] = {}
+    with _folder(chosen.keep) as folder:
+        corpus = Path(folder) / "corpus.jsonl"
+        with chosen.corpus.open(encoding="utf-8") as source:
+            corpus.write_text("".join(itertools.islice(source, chosen.documents)), encoding="utf-8")
+        for number in range(chosen.rounds):
+            counts = (1, 2) if number % 2 == 0 else (2, 1)
+            real = {count: build(Path(folder) / f"{number}-{count}", corpus, count, chosen.real) for count in counts}
+            for run, count in itertools.product((1, 2), (1, 2)):
+                workers = Workers(
+                    count, each, real[run].pause, real[run].opening, cores, real[run].driver_share, speeds
+                )
+                played = play(graph_of(at_full_speed(real[run], run, workers), chosen.clock), workers).seconds
+                off = played / real[count].steps_seconds - 1
+                errors.setdefault((run, count), []).append(off)
+                cells = (
+                    f"{number + 1} | {run} | {count} | {real[count].steps_seconds:.1f} | {played:.1f} | {off:+.1%} | "
+                    f"{real[count].start_seconds:.1f} | {real[count].end_seconds:.1f}"
+                )
+                print("|", cells, "|", flush=True)
+    print("\nmedians over the rounds, from the start of the first step to the end of the last:")
+    medians = {pair: statistics.median(off) for pair, off in sorted(errors.items())}
+    for (run, count), off in medians.items():
+        print(f"  run with {run} played on {count}: {off:+.1%}")
+    return int(any(abs(off) > ALLOWED for off in medians.values()))
+
+
+def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
+    if keep is None:
+        return tempfile.TemporaryDirectory(prefix="indexmill-simulate-")
+    keep.mkdir()  # no store of an earlier call is taken for one of this
+    return contextlib.nullcontext(str(keep))
+
+
+def at_full_speed(run: RecordedRun, count: int, workers: Workers) -> RecordedRun:
+    """The run as workers on cores of their own would have made its parts: theirs had shared a machine."""
+    speed = workers.speed(count)
+    steps = tuple(
+        dataclasses.replace(
+            step,
+            rounds=tuple(
+                dataclasses.replace(
+                    round_,
+                    parts=tuple(dataclasses.replace(part, seconds=part.seconds * speed) for part in round_.parts),
+                )
+                for round_ in step.rounds
+            ),
+        )
+        for step in run.steps
+    )
+    return dataclasses.replace(run, steps=steps)
+
+
+def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
+    """Build with the real command; the record of the run."""
+    settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
+    if not real:
+        settings["embed"] = {"model": "hash"}
+    configuration = store.with_suffix(".yaml")
+    configuration.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "indexmill",
+        "build",
+        "--json",
+        "--workers",
+        str(workers),
+        "-c",
+        str(configuration),
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return read_run(open_store(str(store)))
+
+
+def _counts(text: str) -> list[int]:
+    found = [int(one) for one in text.split(",")]
+    if not found or min(found) < 1:
+        raise ValueError(text)
+    return found
+
+
+def _law(text: str) -> tuple[str, Law]:
+    stage, _, law = text.partition("=")
+    return stage, parse_law(law)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the three commands."""
+    options = argument_parser(__doc__)
+    commands = options.add_subparsers(dest="command", required=True)
+    playing = argparse.ArgumentParser(add_help=False)
+    playing.add_argument("store")
+    playing.add_argument("--run")
+    playing.add_argument("--workers", type=_counts, default=list(WIDTHS))
+    playing.add_argument("--clock", choices=("wall", "processor"), default="wall")
+    playing.add_argument("--latency", type=float, default=0.0, help="milliseconds of a request to the store")
+    playing.add_argument("--bandwidth", type=float, help="MB/s of a worker")
+    playing.add_argument("--handing", type=float, help="milliseconds of the scheduler for a part")
+    playing.add_argument("--cores", type=float)
+    commands.add_parser("replay", parents=[playing]).set_defaults(run_command=command_replay)
+    scale = commands.add_parser("scale", parents=[playing])
+    size = scale.add_mutually_exclusive_group(required=True)
+    size.add_argument("--documents", type=int)
+    size.add_argument("--tokens", type=float)
+    scale.add_argument("--with", dest="smaller", nargs="+", default=[], help="stores of smaller corpora")
+    scale.add_argument("--law", type=_law, nargs="+", default=[])
+    scale.add_argument("--wave-shards", type=int)
+    scale.add_argument("--worker-price", type=float)
+    scale.add_argument("--store-price", type=float)
+    scale.set_defaults(run_command=command_scale)
+    validate = commands.add_parser("validate")
+    validate.add_argument("corpus", type=Path)
+    validate.add_argument("--documents", type=int, default=300)
+    validate.add_argument("--real", action="store_true", help="the default model instead of the deterministic encoder")
+    validate.add_argument("--rounds", type=int, default=3)
+    validate.add_argument("--keep", type=Path, help="a new folder that keeps the stores")
+    validate.add_argument("--clock", choices=("wall", "processor"), default="wall")
+    validate.set_defaults(run_command=command_validate)
+    return options
+
+
+def main() -> int:
+    chosen = parser().parse_args()
+    try:
+        result: int = chosen.run_command(chosen)
+    except IndexmillError as error:
+        raise SystemExit(str(error)) from error
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

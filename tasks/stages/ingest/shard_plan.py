@@ -1,0 +1,480 @@
+"""The plan of a corpus: which of the scanned rows are its documents, and which documents make a shard.
+
+`plan` reads ids, hashes and sizes alone, about a hundred bytes a document. `documents_of` takes one shard's winners out
+of the mapped spill, on any worker. A shard is a range of id hashes: what `documents_of` reads lies together, and what
+comes before a shard can be dropped (`drop_before`).
+
+**One id, several rows.** Rows with the same id and content are one document, however often and wherever they stand. Of
+rows with the same id and different contents one is the document and the others are refused as `duplicate-id`. The
+smallest content hash wins: a choice without merit, but a function of the set of rows. Neither the order of the rows nor
+of the files can change it, so that the same corpus makes the same index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.errors import StoreError
+from schemas.tables import DOCUMENTS, QUARANTINE, conform
+from tasks.core.shards import SHARD_TOKENS, hash_order, id_hash, leaves
+from tasks.stages.ingest.documents import clip
+from tasks.stages.ingest.spill import ScanResult
+from tasks.stages.ingest.spill_files import (
+    CARRIED_SCAN,
+    INDEX,
+    KNOWN,
+    PIECE_BITS,
+    documents_file,
+    index_file,
+    open_spilled,
+    piece_of,
+    quarantine_file,
+    quarantine_row,
+    writing,
+)
+
+__all__ = [
+    "Shard",
+    "ShardPlan",
+    "digest_of_documents",
+    "document_ids",
+    "documents_of",
+    "drop_before",
+    "known_rows",
+    "plan",
+    "quarantine_of",
+    "refused_of",
+]
+
+_WINNERS_FIELDS: list[pa.Field[Any]] = [
+    pa.field("document_id", pa.string(), nullable=False),
+    pa.field("content_hash", pa.binary(32), nullable=False),
+    pa.field("spilled", pa.string(), nullable=False),  # the file of the spill folder
+    pa.field("batch", pa.int32(), nullable=False),
+    pa.field("row", pa.int32(), nullable=False),
+]
+_WINNERS = pa.schema(_WINNERS_FIELDS)
+_PLACED = pa.schema([*_WINNERS_FIELDS, INDEX.field("file"), INDEX.field("line")])
+"""A row with its file and line in the corpus, which refusals name and no part stores."""
+
+_CARRIED = ""
+"""Takes the place of a spill file's name where the document is that of the last version."""
+
+_KNOWN_FILE = "known.arrow"
+_WINNERS_FILE = "winners.arrow"
+_REFUSED_FILE = "refused.arrow"
+_GATHERED = 50_000  # winners whose ids are in memory at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard of the corpus as it is now."""
+
+    label: str
+    ordinal: int  # its batch among the winners
+    documents: int
+    tokens: int  # estimated
+    digest: str  # digest_of_documents of its documents
+    up_to: str  # digest_of_documents of its documents and those of all shards before it
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """All shards of a corpus, sorted by label, and counts of its rows."""
+
+    shards: tuple[Shard, ...]
+    fingerprint: str  # digest_of_documents of the whole corpus
+    documents: int
+    tokens: int
+    repeats: int  # rows that repeat a document's id and content
+    refused: dict[str, int]  # by reason, duplicate-id included
+    changed: tuple[str, ...]
+    scans: tuple[str, ...] = field(repr=False)
+    forgotten: int = 0  # documents left out because they must be forgotten
+    front_matter_left_out: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()  # files that were not read and have documents that the last version lacks
+    with_forgotten: tuple[str, ...] = ()  # files that have documents to forget
+
+
+def plan(
+    results: Iterable[ScanResult],
+    spill_folder: str | os.PathLike[str],
+    shard_tokens: int = SHARD_TOKENS,
+    *,
+    poison: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    forgotten: Collection[bytes] = (),
+) -> ShardPlan:
+    """Decide the documents and the shards of all scans together; the order of the results does not matter.
+
+    poison: the reason and the detail of a refusal, by content hash; the corpus is planned without these rows.
+    forgotten: the id hashes of documents to leave out, as if no row had their id. Raises
+    DiskFull and StoreNotWritable as `scan` does.
+    """
+    scans = sorted(results, key=lambda result: (result.files, result.name))
+    folder = Path(spill_folder)
+    scanned = _ScannedRows([open_spilled(folder / index_file(result.name)) for result in scans])
+    hashes, tokens = scanned.hashes_and_tokens()
+    order = hash_order(hashes)
+    order = order[scanned.live(order, hashes, [result.ordered for result in scans])]
+    gone = 0
+    holding: tuple[str, ...] = ()
+    names = [result.name for result in scans]
+    if forgotten:
+        out = _numbers_of(forgotten, hashes)
+        gone = len(np.unique(out[out >= 0]))
+        holding = tuple(sorted(set(scanned.rows(np.flatnonzero(out >= 0), names).column("file").to_pylist())))
+        order = order[out[order] < 0]
+    poisonous = scanned.with_content(poison)
+    poisonous = poisonous[np.isin(poisonous, order)]
+    order = order[~np.isin(order, poisonous)]
+    known = order
+    winners, losers, keepers = _winners(hashes, order, scanned)
+    lacking = scanned.write_known(folder, known, poisonous, winners, [result.name == CARRIED_SCAN for result in scans])
+    repeats = len(order) - len(winners) - len(losers)
+    found = leaves(hashes, winners, tokens, shard_tokens)
+    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
+    del hashes, tokens, order
+    shards: list[Shard] = []
+    corpus = hashlib.sha256()
+    with writing(folder / _WINNERS_FILE, _WINNERS) as spilled:
+        for group in _grouped(found):
+            first = group[0][1]
+            rows = scanned.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
+            for label, low, high in group:
+                batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
+                pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
+                corpus.update(pairs)
+                digest = hashlib.sha256(pairs).hexdigest()
+                held = int(sums[high] - sums[low])
+                shards.append(Shard(label, len(shards), high - low, held, digest, corpus.hexdigest()))
+                spilled.write_batch(batch)
+    refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
+    with writing(folder / _REFUSED_FILE, QUARANTINE) as spilled:
+        for batch in _duplicates(losers, keepers, scanned, names):
+            spilled.write_batch(batch)
+        for row in scanned.rows(poisonous, names).to_pylist():
+            reason, detail = poison[row["content_hash"].hex()]
+            refused[reason] += 1
+            refusal = quarantine_row(row["file"], row["line"], clip(row["document_id"]), reason, detail)
+            spilled.write_batch(pa.RecordBatch.from_pylist([refusal], schema=QUARANTINE))
+    changed = tuple(name for result in scans for name in result.changed)
+    return ShardPlan(
+        tuple(shards),
+        corpus.hexdigest(),
+        len(winners),
+        int(sums[-1]),
+        repeats,
+        dict(sorted((+refused).items())),
+        changed,
+        tuple(names),
+        gone,
+        tuple(name for result in scans for name in result.front_matter_left_out),
+        lacking,
+        holding,
+    )
+
+
+def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """Every row of the corpus as it was planned, for the next version: the columns that `carry` takes."""
+    return open_spilled(Path(spill_folder) / _KNOWN_FILE).read_all()
+
+
+def documents_of(
+    shard: Shard, spill_folder: str | os.PathLike[str], before: Callable[[], Iterable[pa.Table]] = tuple
+) -> pa.Table:
+    """The documents of a shard: schemas.tables.DOCUMENTS, sorted by id, as Unicode code points.
+
+    before: the documents of the last version that may be among them. Raises StoreError if the shard was not planned
+    from this spill, or a document is missing in the last version.
+    """
+    folder = Path(spill_folder)
+    try:
+        table = _read_rows(_winners_of(shard, folder), folder, before)
+        found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
+    except (pa.ArrowException, ValueError, IndexError) as error:
+        found = f"{type(error).__name__}: {error}"
+    if found != shard.digest:
+        raise StoreError(
+            f"the spill folder {folder} does not hold shard {shard.label} as it was planned "
+            f"(found {found}, expected {shard.digest}): scan and plan again"
+        )
+    return table
+
+
+def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
+    """The ids of all documents of the corpus as it was planned, in the order of the shards."""
+    return open_spilled(Path(spill_folder) / _WINNERS_FILE).read_all().column("document_id")
+
+
+def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
+    """Remove the spill files whose documents all belong to shards before this one."""
+    first = int((shard.label[1:] + "0" * PIECE_BITS)[:PIECE_BITS], 2)
+    for piece in range(first):
+        for file in Path(spill_folder).glob(documents_file("*", piece)):
+            file.unlink(missing_ok=True)
+
+
+def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """Every refused row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
+    folder = Path(spill_folder)
+    files = [folder / _REFUSED_FILE, *(folder / quarantine_file(name) for name in planned.scans)]
+    table = pa.concat_tables(open_spilled(file).read_all() for file in files)
+    return conform(
+        table.sort_by([(name, "ascending") for name in ("file", "line", "reason", "document_id")]), QUARANTINE
+    )
+
+
+def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """The rows that were refused for what they are (schema QUARANTINE), whatever other rows or stages say."""
+    files = [Path(spill_folder) / quarantine_file(name) for name in planned.scans]
+    return conform(
+        pa.concat_tables([QUARANTINE.empty_table(), *(open_spilled(file).read_all() for file in files)]), QUARANTINE
+    )
+
+
+def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
+    """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id), for a set of documents.
+
+    A pair is the length of the id's UTF-8 as 8 bytes little-endian, the id, and the 32 bytes of the hash. In this order
+    the pairs of a corpus are the concatenated pairs of its shards.
+    """
+    pairs = sorted(zip(document_ids, content_hashes, strict=True), key=lambda pair: id_hash(pair[0]))
+    return hashlib.sha256(_pairs([name for name, _ in pairs], [bytes.fromhex(hash_) for _, hash_ in pairs])).hexdigest()
+
+
+def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
+    pieces: list[bytes] = []
+    for document_id, content_hash in zip(document_ids, content_hashes, strict=True):
+        name = document_id.encode("utf-8")
+        pieces += (len(name).to_bytes(8, "little"), name, content_hash)
+    return b"".join(pieces)
+
+
+def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Iterable[pa.Table]]) -> pa.Table:
+    """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
+    places: dict[str, dict[int, list[int]]] = {}
+    for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
+        places.setdefault(spilled, {}).setdefault(batch, []).append(row)
+    pieces: list[pa.RecordBatch] = []
+    if places.pop(_CARRIED, None):
+        carried = winners.filter(pc.equal(winners.column("spilled"), _CARRIED)).column("document_id")
+        for table in before():
+            pieces += table.filter(pc.is_in(table.column("document_id"), carried)).to_batches()
+    for spilled, in_batches in sorted(places.items()):
+        with open_spilled(folder / spilled) as file:
+            for batch, rows in sorted(in_batches.items()):
+                pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
+    table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
+    return table.take(pc.sort_indices(table.column("document_id"))).combine_chunks()
+
+
+def _winners_of(shard: Shard, folder: Path) -> pa.RecordBatch:
+    file = open_spilled(folder / _WINNERS_FILE)
+    if shard.ordinal >= file.num_record_batches:
+        raise StoreError(f"the spill folder {folder} has no shard {shard.label}: scan and plan again")
+    return file.get_batch(shard.ordinal)
+
+
+class _ScannedRows:
+    """The rows of all scans, numbered consecutively by scan, batch and row."""
+
+    def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
+        self._files = files
+        self._batches = [(scan, batch) for scan, file in enumerate(files) for batch in range(file.num_record_batches)]
+        sizes: list[int] = []
+        self._spilled: list[tuple[int, int]] = []  # of each batch: its piece, and its number there
+        in_piece: Counter[tuple[int, int]] = Counter()
+        for scan, batch in self._batches:
+            hashes = files[scan].get_batch(batch).column("id_hash")
+            piece = piece_of(hashes[0].as_py())
+            sizes.append(len(hashes))
+            self._spilled.append((piece, in_piece[scan, piece]))
+            in_piece[scan, piece] += 1
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+    def hashes_and_tokens(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        total = int(self._starts[-1])
+        hashes, tokens = np.empty((total, 32), dtype=np.uint8), np.empty(total, dtype=np.int64)
+        for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
+            read = self._files[scan].get_batch(batch)
+            hashes[start : start + read.num_rows] = _bytes(read.column("id_hash"))
+            tokens[start : start + read.num_rows] = read.column("tokens").to_numpy()
+        return hashes, tokens
+
+    def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8], ordered: list[bool]) -> NDArray[np.bool_]:
+        """Which rows, in the order of their hashes, are documents, and no later row of their scan replaces them.
+
+        ordered: by scan, True if later rows of an id replace earlier ones, and take them back where they are gone.
+        """
+        gone = np.concatenate([np.empty(0, dtype=bool), *(self._column(batch, "gone") for batch in self._batches)])
+        lives: NDArray[np.bool_] = ~gone
+        if any(ordered):
+            scans = np.repeat([scan for scan, _ in self._batches], np.diff(self._starts)).astype(np.int64)
+            by_scan = order[np.lexsort((np.arange(len(order)), scans[order]))]
+            follows = np.zeros(len(order), dtype=bool)  # the next row is of the same scan and id
+            if len(order) > 1:
+                same = (hashes[by_scan[1:]] == hashes[by_scan[:-1]]).all(axis=1)
+                follows[:-1] = same & (scans[by_scan[1:]] == scans[by_scan[:-1]])
+            lives[by_scan] &= ~(follows & np.array(ordered, dtype=bool)[scans[by_scan]])
+        return lives[order]
+
+    def write_known(
+        self,
+        folder: Path,
+        rows: NDArray[np.int64],
+        poisonous: NDArray[np.int64],
+        winners: NDArray[np.int64],
+        carried: list[bool],
+    ) -> tuple[str, ...]:
+        """Write rows that are known now, for the next version.
+
+        Returns the files whose documents are in this version, were not read for it, and not in the last one either.
+        """
+        wins = np.zeros(int(self._starts[-1]), dtype=bool)
+        wins[winners] = True
+        stays = np.zeros(len(wins), dtype=bool)
+        stays[rows] = stays[poisonous] = True
+        lacking: set[str] = set()
+        with writing(folder / _KNOWN_FILE, KNOWN) as spilled:
+            for (scan, batch), start, end in zip(self._batches, self._starts, self._starts[1:], strict=False):
+                read = self._files[scan].get_batch(batch)
+                if carried[scan]:
+                    needed = wins[start:end] & ~self._column((scan, batch), "published")
+                    lacking.update(read.column("file").filter(pa.array(needed)).to_pylist())
+                columns = {name: read.column(name) for name in KNOWN.names} | {"published": pa.array(wins[start:end])}
+                marked = pa.RecordBatch.from_arrays(list(columns.values()), schema=KNOWN)
+                spilled.write_batch(marked.filter(pa.array(stays[start:end])))
+        return tuple(sorted(lacking))
+
+    def _column(self, batch: tuple[int, int], name: str) -> NDArray[np.bool_]:
+        column = self._files[batch[0]].get_batch(batch[1]).column(name)
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
+
+    def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        hashes = np.empty((len(rows), 32), dtype=np.uint8)
+        for number, at, within in self._by_batch(rows):
+            scan, batch = self._batches[number]
+            hashes[at] = _bytes(self._files[scan].get_batch(batch).column("content_hash"))[within]
+        return hashes
+
+    def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
+        """The rows whose content hash is one of these."""
+        wanted = pa.array([bytes.fromhex(one) for one in hashes], pa.binary(32))
+        found = [np.empty(0, dtype=np.int64)]
+        if len(wanted):
+            for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
+                same = pc.is_in(self._files[scan].get_batch(batch).column("content_hash"), value_set=wanted)
+                found.append(start + np.flatnonzero(same.to_numpy(zero_copy_only=False)))
+        return np.concatenate(found)
+
+    def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
+        """The table (schema _PLACED) of some rows, in their order."""
+        pieces: list[pa.Table] = []
+        taken: list[NDArray[np.int64]] = []
+        for number, at, within in self._by_batch(rows):
+            (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
+            known = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
+            file = _CARRIED if names[scan] == CARRIED_SCAN else documents_file(names[scan], piece)
+            place: dict[str, Any] = {"spilled": [file] * len(at), "batch": [in_piece] * len(at), "row": within}
+            columns = place | {name: known.column(name) for name in _PLACED.names if name not in place}
+            pieces.append(pa.table(columns, schema=_PLACED))
+            taken.append(at)
+        if not pieces:
+            return _PLACED.empty_table()
+        return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(taken))))
+
+    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield (batch, positions in `rows`, rows of the batch) for each batch that contains some of the rows."""
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(batches, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
+            if len(group):
+                number = int(batches[group[0]])
+                yield number, group, rows[group] - self._starts[number]
+
+
+def _winners(
+    hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return (winners, losers, keepers): for each id the first row with the smallest content hash, in the order of the
+    id hashes; the rows with another content; and the winner of each loser.
+    """
+    same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
+    step = 1 << 20
+    for low in range(1, len(order), step):
+        high = min(low + step, len(order))
+        same[low:high] = (hashes[order[low:high]] == hashes[order[low - 1 : high - 1]]).all(axis=1)
+    several = same.copy()
+    several[:-1] |= same[1:]
+    positions = np.flatnonzero(several)
+    if not positions.size:
+        return order, order[:0], order[:0]
+    contents = scanned.content_hashes(order[positions])
+    ids = np.cumsum(~same[positions])  # the rows of an id share a number
+    words = [np.ascontiguousarray(contents[:, at : at + 8]).view(">u8").reshape(-1) for at in (24, 16, 8, 0)]
+    by_content = np.lexsort([order[positions], *words, ids])
+    firsts = np.ones(len(positions), dtype=bool)
+    firsts[1:] = np.diff(ids[by_content]) > 0
+    best = by_content[np.maximum.accumulate(np.where(firsts, np.arange(len(positions)), 0))]
+    other = (contents[by_content] != contents[best]).any(axis=1)
+    kept = ~several
+    kept[positions[~same[positions]]] = True  # one place for each id, in order ...
+    winners = order.copy()
+    winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... taken by its winner
+    return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
+
+
+def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The index of each row's id among the sorted forgotten ids, -1 for ids that are not forgotten."""
+    wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
+    rows = hashes.reshape(-1).view("S32")
+    at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
+    return np.where(wanted[at] == rows, at, -1).astype(np.int64)
+
+
+def _duplicates(
+    losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The quarantine rows of ids with several contents."""
+    for low in range(0, len(losers), _GATHERED):
+        lost, kept = (scanned.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        refused = []
+        for row, other in zip(lost, kept, strict=True):
+            line = "" if other["line"] is None else f", line {other['line']}"
+            detail = f"kept is {other['file']}{line}, with another content: the smallest content hash stays"
+            refused.append(quarantine_row(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
+        yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
+
+
+def _grouped(found: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+    """The leaves in runs of about _GATHERED rows."""
+    group: list[tuple[str, int, int]] = []
+    for leaf in found:
+        group.append(leaf)
+        if leaf[2] - group[0][1] >= _GATHERED:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _values(table: pa.Table | pa.RecordBatch, name: str) -> list[Any]:
+    return list(table.column(name).to_pylist())
+
+
+def _bytes(column: pa.Array[Any]) -> NDArray[np.uint8]:
+    """A column of hashes as an (n, 32) uint8 array, without a copy."""
+    data: NDArray[np.uint8] = np.frombuffer(memoryview(column.buffers()[1] or b""), dtype=np.uint8)
+    return data[32 * column.offset : 32 * (column.offset + len(column))].reshape(-1, 32)

@@ -1,0 +1,118 @@
+"""The files of a spill folder: their names, their schemas, and how they are written and read.
+
+A scan leaves Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
+documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
+batch is a megabyte or so, its rows in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (one
+batch a shard) and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from indexmill.errors import DiskFull, StoreError, StoreNotWritable
+
+__all__ = [
+    "CARRIED_SCAN",
+    "INDEX",
+    "KNOWN",
+    "PIECE_BITS",
+    "documents_file",
+    "index_file",
+    "open_spilled",
+    "piece_of",
+    "quarantine_file",
+    "quarantine_row",
+    "writing",
+]
+
+_INDEX_FIELDS: list[pa.Field[Any]] = [
+    pa.field("document_id", pa.string(), nullable=False),
+    pa.field("id_hash", pa.binary(32), nullable=False),
+    pa.field("content_hash", pa.binary(32), nullable=False),
+    pa.field("tokens", pa.int64(), nullable=False),  # estimated
+    pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
+    pa.field("published", pa.bool_(), nullable=False),  # the last version has this very document
+    pa.field("gone", pa.bool_(), nullable=False),  # no document: the id's rows before are no longer
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),
+]
+INDEX = pa.schema(_INDEX_FIELDS)
+"""The row that `scan` stores for a document beside the document itself."""
+
+KNOWN = pa.schema([one for one in _INDEX_FIELDS if one.name not in ("id_hash", "gone")])
+"""What `carry` takes."""
+
+CARRIED_SCAN = "carried"
+"""The name of what is taken over from the last version, as if it were a scan."""
+
+PIECE_BITS = 4
+"""Of the id hash, which say the piece of a scan's documents."""
+
+
+def piece_of(id_hash: bytes) -> int:
+    """The piece that the document with this id hash belongs into."""
+    return id_hash[0] >> 8 - PIECE_BITS
+
+
+def documents_file(scan: str, piece: int) -> str:
+    """The name of a piece of a scan's documents."""
+    return f"{scan}.documents.{piece:x}.arrow"
+
+
+def index_file(scan: str) -> str:
+    """The name of a scan's rows without their texts (schema INDEX)."""
+    return f"{scan}.index.arrow"
+
+
+def quarantine_file(scan: str) -> str:
+    """The name of a scan's refused rows (schema QUARANTINE)."""
+    return f"{scan}.quarantine.arrow"
+
+
+def quarantine_row(file: str, line: int | None, document_id: str | None, reason: str, detail: str) -> dict[str, Any]:
+    """A refused row, as a table of the schema QUARANTINE has it."""
+    return {"file": file, "line": line, "document_id": document_id, "reason": reason, "detail": detail}
+
+
+def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """Map a spill file; raises StoreError if it is not there or damaged."""
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(f"the spill file {path} cannot be read ({error}): scan and plan again") from error
+
+
+@contextmanager
+def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """A writer whose file gets its name once complete; after an error nothing of it remains.
+
+    Raises DiskFull and StoreNotWritable.
+    """
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
+        with os.fdopen(handle, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            yield writer
+        Path(temporary).replace(path)
+    except OSError as error:
+        needed = "documents are spilled there: free about the size of the corpus, uncompressed"
+        advice = f"{needed}, and run again: nothing is lost, and the next run goes on"
+        if (full := DiskFull.of(error, path.parent, advice)) is not None:
+            raise full from error
+        said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
+            raise StoreNotWritable(f"{said}. Permission is needed there") from error
+        raise
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                Path(temporary).unlink()
