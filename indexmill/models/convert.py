@@ -138,9 +138,9 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
             ids = (7 * np.arange(texts * tokens) + 3).reshape(texts, tokens) % words  # special or not
             with torch.inference_mode():
                 expected = States().eval()(torch.from_numpy(ids)).numpy()
-            error = float(np.abs(compiled([ids])[0] - expected).max())
-            if not error <= _TRACE_ERROR * max(1.0, float(np.abs(expected).max())):
-                raise ConfigurationError(f"{files.folder}: {instead} (its hidden states are {error:.2g} off)")
+            off = float(np.abs(compiled([ids])[0] - expected).max())
+            if not off <= _TRACE_ERROR * max(1.0, float(np.abs(expected).max())):
+                raise ConfigurationError(f"{files.folder}: {instead} (its hidden states are {off:.2g} off)")
         return graph
 
 

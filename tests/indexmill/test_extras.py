@@ -97,8 +97,8 @@ def test_a_retrieval_without_the_encoder_s_packages_says_which_extra_has_them(
     writer.tri_graph()
     tokenizer = b'{"version":"1.0","added_tokens":[],"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}'
     for name in ENCODER_FILES:
-        data = {"tokenizer.json": tokenizer, "encoder.json": b'{"max_tokens":8,"dimension":64}'}.get(name, b"<net/>")
-        writer.file(f"encoder/{name}", data)
+        settings = b'{"max_tokens":8,"dimension":64,"pooling":"mean"}'
+        writer.file(f"encoder/{name}", {"tokenizer.json": tokenizer, "encoder.json": settings}.get(name, b"<net/>"))
     writer.publish()
     monkeypatch.setitem(sys.modules, package, None)
     with indexmill.open(tmp_path / "store") as snapshot:
