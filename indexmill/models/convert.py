@@ -147,7 +147,8 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
 def _transformer(files: ModelFiles) -> Any:
     """The model's transformer in torch, f32, on the processor; its files are read as they are, the hub is never asked.
 
-    Raises ModelUnavailable where torch or transformers is not installed.
+    Raises ModelUnavailable where torch or transformers is not installed, ConfigurationError for a model that
+    transformers does not know.
     """
     try:
         import torch  # heavy, and only the pipeline has it
@@ -156,7 +157,17 @@ def _transformer(files: ModelFiles) -> Any:
     except ImportError as error:
         raise not_installed("running the encoder in torch", "torch", error, extra="encoders") from error
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the library's own
-    loaded: Any = AutoModel.from_pretrained(
-        str(files.reading), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
-    )
+    try:
+        loaded: Any = AutoModel.from_pretrained(
+            str(files.reading),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+        raise ConfigurationError(
+            f"{files.folder}: transformers cannot open this model, and code of its own is never run: "
+            f"{type(error).__name__}: {error!s:.300}"
+        ) from error
     return loaded.eval()

@@ -49,8 +49,8 @@ __all__ = [
     "TokenEncoder",
     "Tokeniser",
     "cut_dimension",
-    "document_tokens",
     "self_test",
+    "tokens_left",
 ]
 
 Spans = Sequence[Sequence[tuple[int, int]]]
@@ -303,19 +303,19 @@ def cut_dimension(wanted: int | None, whole: int) -> int:
     return wanted or whole
 
 
-def document_tokens(tokenizer: bytes, max_tokens: int, prompt: str) -> int:
-    """The tokens that a document may have, special ones included, if the model reads it behind a prompt.
+def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "document_prompt") -> int:
+    """The tokens that a text may have, special ones included, if the model reads it behind a prompt.
 
-    tokenizer: a tokenizer.json. max_tokens: of all that the model reads. Raises ConfigurationError for a prompt that
-    leaves no more than half of that.
+    tokenizer: a tokenizer.json. max_tokens: of all that the model reads. setting: the one that gives the prompt. Raises
+    ConfigurationError for a prompt that leaves less than half of that.
     """
     if not prompt:
         return max_tokens
     taken = len(_tokenizer(tokenizer).encode(prompt, add_special_tokens=False))
     if 2 * taken > max_tokens:
         raise ConfigurationError(
-            f"the prompt {prompt!r:.80} of documents has {taken} tokens, and the model reads {max_tokens}; expected "
-            "half of that at most: set embed.document_prompt"
+            f"the prompt {prompt!r:.80} has {taken} tokens, and the model reads {max_tokens}; expected half of that at "
+            f"most: set embed.{setting}"
         )
     return max_tokens - taken
 
@@ -327,7 +327,7 @@ class TokenEncoder(Tokeniser, Embedder):
     """
 
     def __init__(self, tokenizer: bytes, max_tokens: int, prompts: Prompts) -> None:
-        super().__init__(tokenizer, document_tokens(tokenizer, max_tokens, prompts.document))
+        super().__init__(tokenizer, tokens_left(tokenizer, max_tokens, prompts.document))
         self.prompts = prompts
         self._cut = _tokenizer(tokenizer)
         self._cut.enable_truncation(max_tokens)

@@ -43,6 +43,12 @@ _OWN_MODULE = re.compile(r"sentence_transformers(\.[a-z_]+)*\.([A-Z]\w*)")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 _ROUTES = "router_config.json"
+_ROUTERS = (".Router", ".Asym")
+_READINGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Names of the configuration of a module that reads texts; the library takes the first that is there."""
 
 _LEGACY_POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -178,14 +184,15 @@ class SentenceModel:
     max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 where no module's
     configuration says it. pooling: how the tokens of a text become a vector, in the library's words, such as ``cls``;
     several that are joined are divided by ``+``; empty where the model has none. include_prompt: True if a prompt's
-    tokens take part in that. prompts: the model's own. lower_case: True if texts are read in lower case. beyond_graph:
-    why OpenVINO cannot run the model; empty if it can.
+    tokens take part in that. cut: the dimension that its vectors are cut to; None for all. prompts: the model's own.
+    lower_case: True if texts are read in lower case. beyond_graph: why OpenVINO cannot run the model; empty if it can.
     """
 
     max_tokens: int
     dimension: int
     pooling: str
     include_prompt: bool
+    cut: int | None
     prompts: Prompts
     lower_case: bool
     beyond_graph: str
@@ -205,7 +212,7 @@ def read_model(files: ModelFiles) -> SentenceModel:
     modules = _modules(files.folder)
     _refuse_code(files.folder, modules)
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    reading = _read(files.reading / "sentence_bert_config.json")
+    reading = _reading(files.reading)
     pooling, include_prompt, dimension = "", True, 0
     for module, kind in zip(modules, kinds, strict=True):
         if kind not in ("Pooling", "Dense"):
@@ -218,13 +225,15 @@ def read_model(files: ModelFiles) -> SentenceModel:
         pooling, include_prompt = "+".join(modes), bool(own.get("include_prompt", True))
         width = own.get("embedding_dimension", own.get("word_embedding_dimension"))
         dimension = len(modes) * _whole_number(width, files.folder)
-    prompts = _read(files.folder / "config_sentence_transformers.json").get("prompts") or {}
+    whole = _read(files.folder / "config_sentence_transformers.json")
+    cut = whole.get("truncate_dim")
     return SentenceModel(
         max_tokens=_longest(files, reading, kinds),
         dimension=dimension,
         pooling=pooling,
         include_prompt=include_prompt,
-        prompts=_prompts(prompts, files.folder),
+        cut=None if cut is None else _whole_number(cut, files.folder),
+        prompts=_prompts(whole.get("prompts") or {}, files.folder),
         lower_case=bool(reading.get("do_lower_case")),
         beyond_graph=_beyond_graph(kinds, reading, pooling),
     )
@@ -233,7 +242,7 @@ def read_model(files: ModelFiles) -> SentenceModel:
 def tokenizer_json(files: ModelFiles) -> bytes:
     """The model's tokenizer as it reads texts: tokenizer.json, in lower case where its configuration says so."""
     data = (files.reading / "tokenizer.json").read_bytes()
-    if not _read(files.reading / "sentence_bert_config.json").get("do_lower_case"):
+    if not _reading(files.reading).get("do_lower_case"):
         return data
     tokenizer = json.loads(data)
     normalizer = tokenizer.get("normalizer")
@@ -250,6 +259,11 @@ def _lowers(normalizer: Any) -> bool:
     if normalizer.get("type") == "Sequence":
         return any(map(_lowers, normalizer.get("normalizers", ())))
     return normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
+
+
+def _reading(folder: Path) -> dict[str, Any]:
+    """The configuration of the module that reads texts; empty where it has none."""
+    return next((_read(folder / name) for name in _READINGS if (folder / name).is_file()), {})
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -288,7 +302,8 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
 def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
     """Raise ConfigurationError for a model that could run code when it is opened."""
     types = [module["type"] for module in modules]
-    for path in sorted(folder.rglob(_ROUTES)):
+    routers = [folder / module["path"] / "config.json" for module in modules if module["type"].endswith(_ROUTERS)]
+    for path in sorted({*folder.rglob(_ROUTES), *filter(Path.is_file, routers)}):
         routed = _read(path).get("types")
         types += routed.values() if isinstance(routed, dict) else [routed]
     for kind in types:
@@ -297,7 +312,7 @@ def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
                 f"{folder}: the module {kind!r:.100} is none of sentence-transformers, but code that comes with the "
                 "model; such models are not run"
             )
-    if (folder / "adapter_config.json").exists():
+    if any(folder.rglob("adapter_config.json")):
         raise ConfigurationError(
             f"{folder}: is an adapter to another model, which would be looked for elsewhere; merge them and save that"
         )
@@ -338,6 +353,7 @@ def _longest(files: ModelFiles, reading: Mapping[str, Any], kinds: Sequence[str]
         _read(files.reading / "config.json").get("max_position_embeddings"),
         _read(files.reading / "tokenizer_config.json").get("model_max_length"),
         reading.get("max_seq_length"),
+        reading.get("document_length"),
     )
     found = [int(one) for one in given if isinstance(one, int | float) and 0 < one <= _MOST_TOKENS]
     return min(found, default=512 if kinds[0] == "Transformer" else _MOST_TOKENS)
@@ -353,5 +369,5 @@ def _beyond_graph(kinds: Sequence[str], reading: Mapping[str, Any], pooling: str
         return f"its pooling is {' and '.join(unknown)}"
     more = {"query_length", "document_length", "query_expansion", "processing_kwargs"} & reading.keys()
     if more:
-        return f"sentence_bert_config.json sets {', '.join(sorted(more))}"
+        return f"its configuration sets {', '.join(sorted(more))}"
     return ""

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["TorchEmbedder"]
+
+_Result = TypeVar("_Result")
 
 _TOKENS = {"cpu": 256, "cuda": 8192}
 """The tokens of a full pass: enough for a device to be busy, and few, since a pass with fewer texts is filled up."""
@@ -156,7 +158,7 @@ class TorchEmbedder(TokenEncoder):
 
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
         for one in passes:
-            yield self._turn.run(partial(self._pass, one))
+            yield self._run(partial(self._pass, one))
 
     def _pass(self, one: Pass) -> Encoded:
         encode = self._model.encode_query if one.query else self._model.encode_document
@@ -177,7 +179,20 @@ class TorchEmbedder(TokenEncoder):
         return Encoded(vectors, states)
 
     def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._turn.run(partial(self._projected, means))
+        return self._run(partial(self._projected, means))
+
+    def _run(self, act: Callable[[], _Result]) -> _Result:
+        """Do what takes the device, one thread at a time.
+
+        Raises ModelUnavailable where a GPU fails: no text is at fault, and neither is the snapshot.
+        """
+        try:
+            return self._turn.run(act)
+        except _gpu_errors(self._torch) as error:
+            raise ModelUnavailable(
+                f"the GPU cannot run {self._name} ({error!s:.300}): start fewer workers on it, free its memory, or set "
+                "embed.device to cpu; a reader takes the processor where CUDA_VISIBLE_DEVICES is empty"
+            ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
         """The vectors of spans: what the modules after the pooling make of means of hidden states."""
@@ -196,6 +211,11 @@ class TorchEmbedder(TokenEncoder):
 def _array(tensor: Any) -> NDArray[np.float32]:
     found: NDArray[np.float32] = tensor.float().cpu().numpy()
     return found
+
+
+def _gpu_errors(torch: Any) -> tuple[type[Exception], ...]:
+    """What torch raises where a GPU has too little memory, or fails."""
+    return tuple(getattr(torch, name) for name in ("OutOfMemoryError", "AcceleratorError") if hasattr(torch, name))
 
 
 def _import_torch() -> Any:
@@ -241,6 +261,11 @@ def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
                 trust_remote_code=False,
                 model_kwargs={"dtype": kind, "use_safetensors": True},
             )
+        except _gpu_errors(torch) as error:
+            raise ModelUnavailable(
+                f"the GPU has no room for {folder.name} ({error!s:.300}): start fewer workers on it, or set "
+                "embed.device to cpu"
+            ) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
             raise ModelUnavailable(
                 f"{folder}: sentence-transformers cannot open this model: {type(error).__name__}: {error!s:.500}"

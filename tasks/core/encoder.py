@@ -24,7 +24,7 @@ from indexmill.models.embedder import (
     TokenEncoder,
     Tokeniser,
     cut_dimension,
-    document_tokens,
+    tokens_left,
 )
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
@@ -72,7 +72,7 @@ class EncoderChoice:
             return {"backend": self.backend, "max_tokens": double.max_tokens, "tokenizer": ""}
         whole = read_model(self.model).max_tokens
         return {
-            "max_tokens": document_tokens(self._tokenizer_json, whole, self.prompts.document),
+            "max_tokens": tokens_left(self._tokenizer_json, whole, self.prompts.document),
             "tokenizer": digest_of(self._tokenizer_json),
         }
 
@@ -178,12 +178,14 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
             f"{model.folder}: OpenVINO does not run this model, since {found.beyond_graph}; set embed.backend to torch"
         )
     if found.dimension:
-        cut_dimension(settings.dimensions, found.dimension)
+        cut_dimension(settings.dimensions, min(found.dimension, found.cut or found.dimension))
     prompts = Prompts(
         found.prompts.query if settings.query_prompt is None else settings.query_prompt,
         found.prompts.document if settings.document_prompt is None else settings.document_prompt,
     )
-    return EncoderChoice(settings.backend, settings.precision, model, prompts, settings.dimensions, settings.device)
+    tokens_left(tokenizer_json(model), found.max_tokens, prompts.query, "query_prompt")
+    dimension = settings.dimensions or found.cut
+    return EncoderChoice(settings.backend, settings.precision, model, prompts, dimension, settings.device)
 
 
 def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
@@ -289,7 +291,7 @@ def _compute(part: Part[ConversionSettings]) -> Outputs:
 
 STAGE = Stage(
     "encoder",
-    version=2,
+    version=3,
     compute=_compute,
     settings=ConversionSettings,
     libraries=("openvino", "torch", "transformers"),

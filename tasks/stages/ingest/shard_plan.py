@@ -133,8 +133,9 @@ def plan(
     names = [result.name for result in scans]
     if forgotten:
         out = _numbers_of(forgotten, hashes)
-        gone = len(np.unique(out[out >= 0]))
-        holding = tuple(sorted(set(scanned.rows(np.flatnonzero(out >= 0), names).column("file").to_pylist())))
+        left_out = np.sort(order[out[order] >= 0])
+        gone = len(np.unique(out[left_out]))
+        holding = tuple(sorted(set(scanned.rows(left_out, names).column("file").to_pylist())))
         order = order[out[order] < 0]
     poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]

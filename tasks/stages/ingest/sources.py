@@ -212,11 +212,13 @@ def _place_of(settings: str, scratch: str) -> FilePlace:
 
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
-    """A listed file of this machine as it is now; None if it is gone."""
+    """A listed file of this machine as it is now; None if it is gone, which one that cannot be looked at is not."""
     try:
         size, token, details = _looked_at(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
     except OSError:
-        return None
+        if not os.path.lexists(file.path):
+            return None
+        size, token, details = 0, "", {}  # as the listing has it: its reader tells why
     return replace(file, size=size, token=token, details=details)
 
 

@@ -15,10 +15,12 @@ import pytest
 
 from indexmill.errors import ConfigurationError, ModelUnavailable
 from indexmill.models.convert import convert
-from indexmill.models.embedder import NO_PROMPTS, Prompts, TokenEncoder, Tokeniser, document_tokens
+from indexmill.models.embedder import NO_PROMPTS, Prompts, TokenEncoder, Tokeniser, tokens_left
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.models.torch_encoder import TorchEmbedder
+from schemas.config import EmbedSettings
+from tasks.core.encoder import choose_encoder
 from tests.encoders import texts
 from tests.sentence_models import MAKES, TOKENS, needs_sentence_transformers, saved
 
@@ -175,7 +177,7 @@ def test_what_is_left_for_a_document_is_less_by_its_prompt(models: dict[str, Pat
     assert encoder.max_tokens == encoder.fingerprint.max_tokens == TOKENS - len(prompt)
     assert encoder.count_tokens(["the bridge"]).tolist() == [4]  # as without the prompt
     with pytest.raises(ConfigurationError, match=r"embed\.document_prompt"):
-        document_tokens(tokenizer_json(files), TOKENS, "the bridge " * 60)
+        tokens_left(tokenizer_json(files), TOKENS, "the bridge " * 60)
 
 
 def test_every_file_that_shapes_vectors_is_in_the_fingerprint(copy: Callable[[str], Path]) -> None:
@@ -201,6 +203,24 @@ def test_a_model_given_file_by_file_is_the_model(models: dict[str, Path]) -> Non
 def test_a_dimension_that_the_model_does_not_give_is_refused(models: dict[str, Path]) -> None:
     with pytest.raises(ConfigurationError, match=r"embed\.dimensions is 33, and the model gives 24"):
         TorchEmbedder.open(models["last"], dimension=33)
+
+
+def test_a_gpu_that_fails_is_told_as_such_and_blames_no_text(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    encoder = TorchEmbedder.open(models["cls"])
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 20 MiB")
+
+    monkeypatch.setattr(encoder._model, "encode_document", full)
+    with pytest.raises(ModelUnavailable, match=r"tried to allocate 20 MiB.*embed\.device to cpu"):
+        encoder.encode(["the bridge"])
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer", full)
+    with pytest.raises(ModelUnavailable, match="no room for cls"):
+        TorchEmbedder.open(models["cls"])
 
 
 def test_a_device_that_is_not_there_is_named(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +298,37 @@ def test_the_smallest_limit_of_tokens_counts(copy: Callable[[str], Path]) -> Non
     assert np.allclose(TorchEmbedder.open(folder).encode([long]), expected, atol=1e-5)
 
 
+def test_a_limit_of_documents_alone_is_theirs(copy: Callable[[str], Path]) -> None:
+    folder = copy("cls")
+    change(folder / "sentence_bert_config.json", document_length=20)
+    assert read_model(ModelFiles("m", folder)).max_tokens == 20
+
+
+def test_a_cut_that_the_model_says_is_the_default(copy: Callable[[str], Path]) -> None:
+    folder = copy("cls")
+    change(folder / "config_sentence_transformers.json", truncate_dim=16)
+    assert read_model(ModelFiles("m", folder)).cut == 16
+    assert choose_encoder(EmbedSettings(model=str(folder))).dimension == 16
+    assert choose_encoder(EmbedSettings(model=str(folder), dimensions=8)).dimension == 8
+    with pytest.raises(ConfigurationError, match=r"embed\.dimensions is 32, and the model gives 16"):
+        choose_encoder(EmbedSettings(model=str(folder), dimensions=32))
+
+
+def test_a_prompt_that_leaves_no_room_for_a_question_is_refused(models: dict[str, Path]) -> None:
+    with pytest.raises(ConfigurationError, match=r"set embed\.query_prompt"):
+        choose_encoder(EmbedSettings(model=str(models["cls"]), query_prompt="the bridge " * 60))
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+def test_names_of_a_configuration_that_earlier_versions_gave_it_are_known(
+    copy: Callable[[str], Path], kind: str
+) -> None:
+    folder = copy("cls")
+    (folder / "sentence_bert_config.json").rename(folder / f"sentence_{kind}_config.json")
+    change(folder / f"sentence_{kind}_config.json", max_seq_length=20)
+    assert read_model(ModelFiles("m", folder)).max_tokens == 20 == own(folder).max_seq_length
+
+
 def test_a_model_that_reads_in_lower_case_does_so_in_every_back_end(copy: Callable[[str], Path]) -> None:
     folder = copy("cls")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -300,6 +351,7 @@ def test_a_model_that_reads_in_lower_case_does_so_in_every_back_end(copy: Callab
         ("modules.json", [{"type": "os.system", "path": ""}], "code that comes with the model"),
         ("modules.json", [{"type": "sentence_transformers.util.misc", "path": ""}], "code that comes with the model"),
         ("adapter_config.json", {"base_model_name_or_path": "x"}, "adapter"),
+        ("1_Pooling/adapter_config.json", {"base_model_name_or_path": "x"}, "adapter"),
     ],
 )
 def test_a_model_that_would_run_code_of_its_own_is_refused(
@@ -309,6 +361,15 @@ def test_a_model_that_would_run_code_of_its_own_is_refused(
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(ConfigurationError, match=complaint):
         TorchEmbedder.open(folder)
+
+
+def test_an_older_router_to_code_of_its_own_is_refused(copy: Callable[[str], Path]) -> None:
+    folder = copy("cls")
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Router", "path": "0_Router"}]')
+    (folder / "0_Router").mkdir()
+    (folder / "0_Router" / "config.json").write_text('{"types": {"x": "custom_st.Module"}}')
+    with pytest.raises(ConfigurationError, match="code that comes with the model"):
+        read_model(ModelFiles("m", folder))
 
 
 def test_weights_in_a_pickle_are_refused_and_beside_safetensors_never_read(copy: Callable[[str], Path]) -> None:
@@ -350,6 +411,8 @@ def test_a_model_that_the_library_cannot_open_is_named(copy: Callable[[str], Pat
     change(folder / "config.json", model_type="no-such-model")
     with pytest.raises(ModelUnavailable, match="sentence-transformers cannot open this model"):
         TorchEmbedder.open(folder)
+    with pytest.raises(ConfigurationError, match="transformers cannot open this model, and code of its own is never"):
+        convert(folder)
 
 
 def test_what_openvino_does_not_run_is_told_what_does(copy: Callable[[str], Path], models: dict[str, Path]) -> None:

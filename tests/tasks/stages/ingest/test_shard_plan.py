@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.errors import StoreError
+from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.core.shards import id_hash
 from tasks.stages.ingest import shard_plan
@@ -22,6 +23,8 @@ from tasks.stages.ingest.shard_plan import (
     plan,
     quarantine_of,
 )
+from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.spill import scan, without
 from tests.tasks.stages.ingest.spilled import Record, digest, documents, ingest, records, scans, write_lines
 
 
@@ -197,6 +200,19 @@ def test_a_forgotten_document_is_as_if_it_had_never_been_there(tmp_path: Path) -
     assert len(one.shards) > 3
     assert quarantine_of(one, tmp_path / "all").num_rows == 0
     assert documents(one, tmp_path / "all") == documents(other, tmp_path / "kept")
+
+
+def test_a_file_that_is_taken_out_of_a_scan_holds_no_document_to_forget(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_lines(tmp_path / "corpus" / f"{name}.jsonl", [{"id": name, "title": "T", "text": "of it"}])
+    chosen = CorpusSettings(paths=(str(tmp_path / "corpus"),))
+    (tmp_path / "spill").mkdir()
+    result = scan(find(chosen).files, chosen, tmp_path / "spill")
+    forgotten = [id_hash("a"), id_hash("b")]
+    assert plan([result], tmp_path / "spill", forgotten=forgotten).with_forgotten == ("a.jsonl", "b.jsonl")
+    left = without(result, ["b.jsonl"], tmp_path / "spill")
+    planned = plan([left], tmp_path / "spill", forgotten=forgotten)
+    assert (planned.with_forgotten, planned.forgotten) == (("a.jsonl",), 1)
 
 
 def test_a_document_that_is_forgotten_is_not_refused_as_poison(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings, FieldNames
-from tasks.stages.ingest.sources import NoCorpusFile, batches, digest_of_files, find, kind_of, open_source
+from tasks.stages.ingest.sources import NoCorpusFile, as_it_is_now, batches, digest_of_files, find, kind_of, open_source
 
 
 def _make(folder: Path, *names: str) -> Path:
@@ -277,3 +277,17 @@ def test_code_is_read_only_where_a_pattern_or_the_path_names_its_suffix(tmp_path
     assert _names(f"{tmp_path}/**/*.go") == ["src/b.go"]
     with pytest.raises(BadInput, match=r"2 other files are there, such as .*a\.py.*include names its suffix"):
         _names(tmp_path / "src")
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_a_deleted_one(tmp_path: Path) -> None:
+    (tmp_path / "text.md").write_text("of it")
+    (tmp_path / "link.md").symlink_to(tmp_path / "text.md")
+    chosen = CorpusSettings(paths=(str(tmp_path),))
+    link, text = find(chosen).files
+    assert as_it_is_now(text, chosen) == text
+    (tmp_path / "text.md").unlink()
+    assert as_it_is_now(text, chosen) is None
+    found = as_it_is_now(link, chosen)
+    assert found == next(iter(find(chosen).files))  # as it would be listed: its reader says that it leads nowhere
+    assert found is not None
+    assert (found.size, found.token) == (0, "")
