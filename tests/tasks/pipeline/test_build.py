@@ -239,7 +239,7 @@ def others_made(index: Index) -> int:
 
 def test_a_cold_build_replaces_what_came_out_different(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     index.build(documents(12))
-    monkeypatch.setattr(embedder, "_mean", lambda states: states[-1])
+    monkeypatch.setattr(embedder, "mean", lambda states: states[-1])
     cold = index.build(documents(12), cold=True)
     assert cold.published
     assert cold.parts_differing > 0
