@@ -78,13 +78,12 @@ class EncoderFingerprint:
     query_prompt: str = ""
     document_prompt: str = ""
     whole_dimension: int = 0  # the model's own, where vectors are cut
-    device: str = ""  # the accelerator; empty for the processor
+    device: str = ""  # that torch runs on; empty for other back-ends, which run on the processor
 
     def as_dict(self) -> dict[str, Any]:
-        """The fingerprint as plain values for canonical JSON."""
-        later = {"files": "", "query_prompt": "", "document_prompt": "", "whole_dimension": 0, "device": ""}
+        """The fingerprint as plain values for canonical JSON, without fields that have their default."""
         values = {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
-        return {name: value for name, value in values.items() if name not in later or value != later[name]}
+        return {one.name: values[one.name] for one in dataclasses.fields(self) if values[one.name] != one.default}
 
 
 class Prompts(NamedTuple):
