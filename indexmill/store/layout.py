@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "BLOCKS_VERSION",
     "BRANCH",
     "ENCODER_VERSION",
     "FORMAT_VERSION",
@@ -68,7 +69,10 @@ RIGHTS_VERSION = 2
 ENCODER_VERSION = 3
 """The reader version that knows encoders with prompts, cut vectors, other poolings than the mean, or run by torch."""
 
-READER_VERSION = ENCODER_VERSION
+BLOCKS_VERSION = 4
+"""The reader version that knows arrays in blocks, as small as what a night changes."""
+
+READER_VERSION = BLOCKS_VERSION
 """The newest ``minimum_reader_version`` of a manifest that this indexmill understands."""
 
 BRANCH = "main"
