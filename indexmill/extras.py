@@ -7,6 +7,7 @@ from indexmill.errors import ModelUnavailable
 __all__ = ["install", "not_installed"]
 
 _EXTRAS = {
+    "faiss": "query",
     "openvino": "query",
     "tokenizers": "query",
     "httpx2": "answer",

@@ -29,6 +29,7 @@ from indexmill.retrieve.base import (
     check_question,
     check_vectors,
 )
+from indexmill.retrieve.consecutive import Consecutive
 from indexmill.retrieve.filters import Filter, Where
 from indexmill.retrieve.gather import Gatherer
 from indexmill.retrieve.rerank import reranked
@@ -517,15 +518,20 @@ class Snapshot:
         """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
         return self._open_local(self.artifact(name))
 
-    def vectors(self, name: str, array: str) -> list[Vectors]:
-        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered consecutively."""
-        shards = []
-        for artifact in self.shards(name):
-            arrays = self.arrays(artifact.name)
-            if array not in arrays:
+    def vectors(self, name: str, array: str) -> Sequence[Vectors]:
+        """The same array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
+
+        An artifact is opened on first access to its rows.
+        """
+        artifacts = self.shards(name)
+        lengths = []
+        for artifact in artifacts:
+            declared = artifact.schema_.get(array) if isinstance(artifact.schema_, dict) else None
+            shape = declared.get("shape") if isinstance(declared, dict) else None
+            if not isinstance(shape, list) or not shape or not isinstance(shape[0], int) or shape[0] < 0:
                 raise CorruptBlob(f"{self.path}: the artifact {artifact.name!r} has no array {array!r}")
-            shards.append(cast(Vectors, arrays[array]))
-        return shards
+            lengths.append(shape[0])
+        return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     @property
     def dimensions(self) -> int | None:

@@ -18,7 +18,7 @@ from tasks.families.lsh_tree.family import FAMILY as LSH_TREE
 from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
 from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
 from tasks.stages.check import check
-from tasks.stages.embed import embed, names, titles
+from tasks.stages.embed import embed, names, passage_codes, titles
 from tasks.stages.extract import extractive
 from tasks.stages.extract import llm as extract_llm
 from tasks.stages.extract import steps as extract
@@ -66,6 +66,7 @@ _SHARED = (
         enabled=lambda settings: settings.split.title_in_passage,
         of_shards=True,
     ),
+    Step("passage_codes", passage_codes.drive, (passage_codes.STAGE,), of_shards=True),
     Step("resolve", resolve.drive, (resolve.STAGE,)),
     Step("describe", describe.drive, (describe.STAGE,), enabled=lambda settings: settings.describes),
     Step(

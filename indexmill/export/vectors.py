@@ -18,10 +18,12 @@ from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.tables import DocumentIds, TableOf, vector_table
 from indexmill.hits import url_of
+from indexmill.retrieve.columns import take_rows
 from indexmill.retrieve.family import load
 from indexmill.retrieve.locations import place_of
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.registry import families_of
+from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.store.tables import LOCATIONS
 from indexmill.text.names import NameIndex
 
@@ -105,7 +107,10 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
     }
     columns["documents"] += ["document_id", *([LOCATIONS] if "page" in shown else [])]
     shards = paired(artifacts, "passages", columns["passages"], "documents", columns["documents"])
-    for (_, passages, documents), vectors in zip(shards, artifacts.vectors("vectors", "passages"), strict=True):
+    vectors, first = row_vectors(artifacts, "passages"), 0
+    for _, passages, documents in shards:
+        own = np.arange(first, first + len(passages))
+        first += len(passages)
         rows = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
         if rows.null_count:
             raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
@@ -114,7 +119,9 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
         if "page" in shown:
             of_passages = of_passages.append_column("page", _pages(artifacts, documents, rows, passages))
         held = {"passages": passages, "documents": of_passages}
-        yield {name: held[table][column] for name, (table, column, _) in shown.items()} | {"vector": vectors}
+        yield {name: held[table][column] for name, (table, column, _) in shown.items()} | {
+            "vector": take_rows(vectors, own)
+        }
 
 
 def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:

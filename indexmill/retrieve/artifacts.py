@@ -61,8 +61,11 @@ class Artifacts(Protocol):
         """The arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""
         ...
 
-    def vectors(self, name: str, array: str) -> list[npt.NDArray[np.float32]]:
-        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered consecutively."""
+    def vectors(self, name: str, array: str) -> Sequence[npt.NDArray[np.float32]]:
+        """The same array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
+
+        An artifact is opened on first access to its rows.
+        """
         ...
 
     def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:

@@ -7,11 +7,14 @@ in their order within a question, so no sum depends on another question.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import accumulate
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from indexmill.retrieve.consecutive import starts_of
+from indexmill.retrieve.directions import is_directions, unit_vectors
 
 __all__ = [
     "Pairs",
@@ -123,31 +126,29 @@ def sums(keys: Rows, values: Scores, length: int) -> Scores:
     return np.bincount(keys, values, length).astype(np.float64, copy=False)
 
 
-def take_rows(shards: Sequence[npt.NDArray[np.float32]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """The vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
 
-    shards: at least one, ``(n, d)`` each; in memory maps only these rows are read.
+    shards: at least one, ``(n, d)`` each: vectors, or directions, which become unit vectors. In memory maps only these
+    rows are read.
     """
-    found = np.empty((len(rows), shards[0].shape[1]), dtype=np.float32)
-    starts = _starts(tuple(map(len, shards)))
-    cuts = rows.searchsorted(starts)
-    places = rows - starts[:-1].repeat(cuts[1:] - cuts[:-1])
-    bounds = cuts.tolist()
-    for shard, done, upto in zip(shards, bounds[:-1], bounds[1:], strict=True):
-        if upto > done:
-            # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
-            shard.take(places[done:upto], 0, found[done:upto], "clip")
-    return found
-
-
-@lru_cache(maxsize=64)
-def _starts(lengths: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """The first row of every shard, then the total number of rows."""
-    return np.array([0, *accumulate(lengths)], dtype=np.int64)
+    starts = starts_of(shards)
+    numbers = starts.searchsorted(rows, side="right") - 1
+    places = rows - starts[numbers]
+    cuts = [0, *((numbers[1:] != numbers[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
+    found: npt.NDArray[Any] | None = None
+    for done, upto in pairwise(cuts):
+        shard = shards[int(numbers[done]) if upto > done else 0]
+        if found is None:
+            found = np.empty((len(rows), shard.shape[1]), dtype=shard.dtype)
+        # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
+        shard.take(places[done:upto], 0, found[done:upto], "clip")
+    assert found is not None  # noqa: S101 - there are two cuts at least
+    return unit_vectors(found) if is_directions(found) else found
 
 
 def products(
-    shards: Sequence[npt.NDArray[np.float32]], vectors: npt.NDArray[np.float32], pairs: Pairs
+    shards: Sequence[npt.NDArray[Any]], vectors: npt.NDArray[np.float32], pairs: Pairs
 ) -> npt.NDArray[np.float32]:
     """Inner products ``(n_pairs,) float32`` of each pair's row in the shards with its question's vector.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ __all__ = ["Keys", "name_vectors_of", "names_of"]
 Keys = npt.NDArray[np.uint64]
 
 
-def names_of(artifacts: Artifacts, keys: Keys) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
+def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.NDArray[np.int64] | None]:
     """The vectors of names by entity shard, and the rows of their entities; None for the rows if every entity has one.
 
     Raises CorruptBlob for the name of an unknown entity.
@@ -31,7 +32,7 @@ def names_of(artifacts: Artifacts, keys: Keys) -> tuple[list[Vectors], npt.NDArr
     return vectors, None if not vectors or len(rows) == len(keys) else rows
 
 
-def name_vectors_of(artifacts: Artifacts) -> tuple[list[Vectors], Keys]:
+def name_vectors_of(artifacts: Artifacts) -> tuple[Sequence[Vectors], Keys]:
     """The vectors of names by entity shard, and the key of each one's entity, ascending; an entity may have none."""
     vectors = artifacts.vectors("names", "vectors")
     owners = artifacts.vectors("names", "entity_keys") if vectors else []

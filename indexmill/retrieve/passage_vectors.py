@@ -9,9 +9,9 @@ parameters of dense. All methods that begin at the passages nearest to the quest
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.columns import Pairs, products
 from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
+from indexmill.retrieve.passage_codes import PassageCodes, passage_codes_of
+from indexmill.retrieve.row_vectors import row_vectors
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -42,7 +44,7 @@ class Titles:
         self._artifacts = artifacts
 
     @cached_property
-    def shards(self) -> list[Vectors]:
+    def shards(self) -> Sequence[Vectors]:
         """``(n_documents, d) float32`` of each shard. Raises CorruptBlob if they do not fit the documents."""
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
@@ -73,11 +75,19 @@ class Titles:
 class PassageVectors:
     """Finds the passages nearest to questions.
 
-    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None if they do not count.
+    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None if they do not count. codes:
+    opens what is scanned instead of the vectors, with the same result; None where there is nothing.
     """
 
-    def __init__(self, shards: Sequence[Vectors], titles: Titles | None = None, weight: float = 0.0) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Vectors],
+        titles: Titles | None = None,
+        weight: float = 0.0,
+        codes: Callable[[], PassageCodes | None] = lambda: None,
+    ) -> None:
         self.shards = shards
+        self._codes = codes
         self._titles = titles
         self.weight = weight if titles is not None else 0.0
         """The weight of a title; 0 if the snapshot has no title vectors."""
@@ -109,7 +119,15 @@ class PassageVectors:
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
         """The k passages most similar to each question ``(n_questions, d) float32``, with similarities; ties by row."""
-        return nearest(self.shards, questions, k, allowed, self._beside())
+        codes = self._codes()
+        if codes is None or codes.weight != self.weight or not k:
+            return nearest(self.shards, questions, k, allowed, self._beside())
+        return [self._scanned(codes, question[None], k, allowed) for question in questions]
+
+    def _scanned(self, codes: PassageCodes, question: Vectors, k: int, allowed: Allowed | None) -> tuple[Rows, Scores]:
+        """The k passages most similar to a question ``(1, d)``, found by their codes, or without if that is faster."""
+        found = codes.nearest(question[0], k, lambda rows: self.similarities(question, rows), allowed)
+        return found or nearest(self.shards, question, k, allowed, self._beside())[0]
 
     def similarities(self, questions: Vectors, pairs: Pairs) -> Scores:
         """The similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
@@ -134,7 +152,8 @@ def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
     def opened() -> PassageVectors:
         titles = Titles(artifacts) if artifacts.shards("titles") else None
         weight = parameters_of(artifacts, "dense", DenseParameters).title
-        return PassageVectors(artifacts.vectors("vectors", "passages"), titles, weight)
+        codes = partial(passage_codes_of, artifacts)
+        return PassageVectors(row_vectors(artifacts, "passages"), titles, weight, codes)
 
     return artifacts.once("passage vectors", opened)
 

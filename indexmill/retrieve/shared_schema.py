@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from indexmill.store.pack_schema import Array, PackSchema, hashes, indices, keys, sparse, vectors
 
-__all__ = ["NAMES", "PACKS", "TITLES", "VECTORS", "sentence_arrays"]
+__all__ = ["CODES", "NAMES", "PACKS", "TITLES", "VECTORS", "sentence_arrays"]
 
 VECTORS = PackSchema(
-    "vectors of the shard's passages and sentences, row by row with the two tables",
+    "vectors of passages and sentences; a shard's pieces, in the order of their labels, have the rows of its tables",
     {
-        "passages": vectors("own passages", "the vector of each passage"),
-        "sentences": vectors("own sentences", "the vector of each sentence"),
-        "passage_keys": hashes("own passages", "what each vector was made from"),
-        "sentence_keys": hashes("own sentences", "what each vector was made from"),
+        "passages": vectors("passages here", "the vector of each passage"),
+        "sentences": Array(
+            "int8",
+            ("sentences here", "dimensions"),
+            "the direction of each sentence's vector, in steps; older snapshots have its vector",
+            older="f4",
+        ),
+        "passage_keys": hashes("passages here", "what each vector was made from"),
+        "sentence_keys": hashes("sentences here", "what each vector was made from"),
     },
-    tables=("own passages", "own sentences"),
+)
+
+CODES = PackSchema(
+    "codes of the shard's passages, to find the nearest ones by: 8-bit steps from 128 of their vectors, those of their "
+    "titles added",
+    {
+        "codes": Array("uint8", ("own passages", "dimensions"), "the steps of each passage"),
+        "distances": Array("float32", ("own passages",), "how far each passage is from its code, at most"),
+        "scale": Array("float64", (2,), "the size of a step, and the weight of a title"),
+    },
+    tables=("own passages",),
 )
 
 TITLES = PackSchema(
@@ -37,7 +52,12 @@ NAMES = PackSchema(
     },
 )
 
-PACKS = {"vectors/<shard>": VECTORS, "titles/<shard>": TITLES, "names/<entity shard>": NAMES}
+PACKS = {
+    "vectors/<piece>": VECTORS,
+    "passage_codes/<shard>": CODES,
+    "titles/<shard>": TITLES,
+    "names/<entity shard>": NAMES,
+}
 
 
 def sentence_arrays() -> dict[str, Array]:

@@ -11,10 +11,8 @@ import re
 __all__ = [
     "BLOCKS_VERSION",
     "BRANCH",
-    "ENCODER_VERSION",
     "FORMAT_VERSION",
     "READER_VERSION",
-    "RIGHTS_VERSION",
     "STORE_FILE",
     "TEMPORARY",
     "alias_name",
@@ -63,17 +61,8 @@ __all__ = [
 FORMAT_VERSION = 1
 """The format version that this indexmill writes, and the newest that it reads."""
 
-RIGHTS_VERSION = 2
-"""The oldest reader of a snapshot that says who may read its documents: an older one would show them to everyone."""
-
-ENCODER_VERSION = 3
-"""The reader version that knows encoders with prompts, cut vectors, other poolings than the mean, or run by torch."""
-
-BLOCKS_VERSION = 4
-"""The reader version that knows arrays in blocks, as small as what a night changes."""
-
-READER_VERSION = BLOCKS_VERSION
-"""The newest ``minimum_reader_version`` of a manifest that this indexmill understands."""
+READER_VERSION = 4
+"""The ``minimum_reader_version`` of the manifests that this indexmill writes, and the newest that it reads."""
 
 BRANCH = "main"
 """The line of versions that a build extends and a reader opens."""

@@ -65,7 +65,7 @@ def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> I
     lengths = {name: sizes[name] for name in (*schema.tables, "dimensions") if name in sizes}
     known = {name: declared for name, declared in schema.arrays.items() if name in arrays}
     for name, declared in known.items():
-        if arrays[name].dtype.kind not in _KINDS[declared.kind]:
+        if arrays[name].dtype.kind not in _KINDS[declared.kind] and arrays[name].dtype.str[1:] != declared.older:
             yield f"{name!r} holds {arrays[name].dtype}; expected {declared.kind}"
         if problem := shape_problem(name, arrays[name].shape, declared, lengths):
             yield problem

@@ -55,7 +55,7 @@ class Array:
 
     into: the values rise from 0 to this length; they say where each row's entries begin, and where the last ones end.
     below, least: every value is less than this, and not less than that. rising: no value is less than the one before
-    it. optional: older snapshots lack the array.
+    it. optional: older snapshots lack the array. older: its type in older snapshots, where it was another.
     """
 
     dtype: str
@@ -66,6 +66,7 @@ class Array:
     least: int | None = None
     rising: bool = False
     optional: bool = False
+    older: str = ""
 
     @property
     def kind(self) -> str:

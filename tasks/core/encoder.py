@@ -29,7 +29,6 @@ from indexmill.models.embedder import (
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import digest_of
-from indexmill.store.layout import ENCODER_VERSION
 from schemas.config import EmbedSettings
 from storage.processes import this_process
 from storage.protocol import Store
@@ -132,12 +131,6 @@ class OpenedEncoder:
         with another, the index is the same.
         """
         return _numbers(self.fingerprint)
-
-    @property
-    def minimum_reader_version(self) -> int:
-        """The oldest reader that encodes questions with it: those of version 1 know no prompt and no other pooling."""
-        later = {"files", "query_prompt", "document_prompt", "whole_dimension"} & self.fingerprint.keys()
-        return ENCODER_VERSION if later or self.fingerprint["pooling"] != "mean" else 1
 
     @property
     def pools_spans(self) -> bool:

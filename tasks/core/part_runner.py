@@ -405,7 +405,9 @@ class PartRunner:
         )
         names = {*(one.name for one in stage.inputs), *(one.name for one in stage.outputs)}
         shards = (self._parents_shards[label] for _, label in ranked)
-        found = [{name: digest for name, digest in outputs.items() if name in names} for outputs in shards]
+        found = [
+            {name: digest for name, digest in outputs.items() if name.partition("/")[0] in names} for outputs in shards
+        ]
         return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
 
     def _compare_parts(self, stage: Stage[Any], spec: PartSpec) -> None:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 __all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves"]
 
-SHARD_TOKENS = 256_000
-"""The most tokens of a shard, unless one document alone has more."""
+SHARD_TOKENS = 128_000
+"""The most tokens of a shard, unless one document alone has more: what a changed document makes anew."""
 
 Hashes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -63,18 +63,20 @@ def hash_order(hashes: Hashes) -> Rows:
 
 
 def leaves(
-    hashes: Hashes, order: Rows, tokens: NDArray[np.int64], limit: int, letter: str = "p"
+    hashes: Hashes, order: Rows, tokens: NDArray[np.int64], limit: int, root: str = "p"
 ) -> list[tuple[str, int, int]]:
     """The shards as (label, low, high): slices of `order`, which sorts the hashes; labels sorted.
 
-    Raises ValueError for rows with the same hash, which the trie cannot separate.
+    root: the label of the node that holds all rows: a letter, or the label of a shard to be cut further. Raises
+    ValueError for rows with the same hash, which the trie cannot separate.
     """
-    if limit < 1 or len(letter) != 1:
-        raise ValueError(f"expected a limit of 1 or more and one letter; found {limit} and {letter!r}")
+    if limit < 1 or not root:
+        raise ValueError(f"expected a limit of 1 or more and a label; found {limit} and {root!r}")
+    letter, bits = root[0], root[1:]
     before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[order], dtype=np.int64)])
     columns: dict[int, Hashes] = {}  # bytes of the sorted hashes; a trie seldom needs more than three
     found: list[tuple[str, int, int]] = []
-    pending = [("", 0, len(order))]
+    pending = [(bits, 0, len(order))]
     while pending:
         bits, low, high = pending.pop()
         if low == high:

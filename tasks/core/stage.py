@@ -13,12 +13,13 @@ import importlib
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -48,6 +49,7 @@ __all__ = [
     "PartResult",
     "Settings",
     "Stage",
+    "concatenated",
     "left_out_at",
     "make_part",
     "part_key",
@@ -103,13 +105,15 @@ class Input:
     """An input of a stage: an output of an earlier stage.
 
     schema: of a table or of a pack of arrays; None for a file. each: True for one per label, named `<name>/<label>`.
-    output: the name of the output, if the stage uses another name for it. stage: the stage that makes it, if several
-    make outputs of this name. optional: True if it may be missing.
+    pieces: True for all pieces of the output of the part's own label, named `<name>/<piece>`. output: the name of the
+    output, if the stage uses another name for it. stage: the stage that makes it, if several make outputs of this name.
+    optional: True if it may be missing.
     """
 
     name: str
     schema: pa.Schema | PackSchema | None = None
     each: bool = False
+    pieces: bool = False
     output: str = ""
     stage: str = ""
     optional: bool = False
@@ -126,7 +130,8 @@ class Output:
 
     schema: of a table or of a pack of arrays; None for a file. artifact: its name in the snapshot, with `{label}` for
     the shard's or group's label and `{name}` for the output's own; None if it is private: read by other stages and the
-    next build, not by readers. each: a part has several, named `<name>/<label>`. labels: the parts of which it is
+    next build, not by readers. each: a part has several, named `<name>/<label>`. pieces: so, and the labels begin with
+    the part's: the rows of its shard, cut so finely that a change writes little. labels: the parts of which it is
     published, all by default. A name of `*` stands for any other.
     """
 
@@ -134,6 +139,7 @@ class Output:
     schema: pa.Schema | PackSchema | None = None
     artifact: str | None = None
     each: bool = False
+    pieces: bool = False
     labels: tuple[str, ...] = ()
 
     @property
@@ -150,7 +156,7 @@ class Output:
         """
         if self.artifact is None or (self.labels and label not in self.labels):
             return None
-        return self.artifact.format(label=output.partition("/")[2] if self.each else label, name=output)
+        return self.artifact.format(label=output.partition("/")[2] if self.each or self.pieces else label, name=output)
 
 
 S = TypeVar("S")
@@ -313,9 +319,12 @@ class Part(Generic[S]):
         """The arrays of the input of this name, memory-mapped."""
         return self.pack_at(self.digest(name))
 
-    def packs(self, name: str) -> list[Mapping[str, NDArray[Any]]]:
-        """The arrays of each input `<name>/<label>`, in the order of their labels."""
-        return [self.pack(f"{name}/{label}") for label in self.labels(name)]
+    def packs(self, name: str, within: str = "") -> list[Mapping[str, NDArray[Any]]]:
+        """The arrays of each input `<name>/<label>`, in the order of their labels.
+
+        within: only labels that begin so: the pieces of that shard.
+        """
+        return [self.pack(f"{name}/{label}") for label in self.labels(name) if label.startswith(within)]
 
     def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of a pack, memory-mapped."""
@@ -349,6 +358,11 @@ class Part(Generic[S]):
     def scratch(self) -> Path:
         """The run's temporary folder inside the store."""
         return self.store.scratch(self.job.run_id)
+
+
+def concatenated(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The arrays of the pieces of a shard, at least one, each concatenated in memory."""
+    return {name: np.concatenate([pack[name] for pack in packs]) for name in packs[0]}
 
 
 def stage_of(job: Job) -> Stage[Any]:

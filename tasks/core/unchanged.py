@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from schemas.tables import DOCUMENTS, STAND_INS
 from storage.tables import read_table
-from tasks.core.stage import Part
+from tasks.core.stage import Part, concatenated
 
 __all__ = ["Unchanged", "in_order", "unchanged"]
 
@@ -38,6 +38,11 @@ class Unchanged:
         made = any(one.name == name for one in stage.outputs)
         schema = (stage.output(name) if made else stage.input(name)).schema
         return read_table(self.inputs.store, self.digests[name], schema, columns=columns or None)
+
+    def joined(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays of all pieces of an output that the earlier part made, in the order of its rows."""
+        pieces = sorted(one for one in self.digests if one.startswith(f"{name}/"))
+        return concatenated([self.inputs.pack_at(self.digests[one]) for one in pieces])
 
     def of_documents(self, name: str) -> pa.Table:
         """The rows of a table that belong to the unchanged documents."""

@@ -101,6 +101,9 @@ class BaseRun:
                 every = self.outputs(one.source).items()
                 found |= {f"{one.name}/{name.partition('/')[2]}": digest for name, digest in every}
                 continue
+            if one.pieces:
+                found |= {f"{one.name}/{piece}": digest for piece, digest in self._pieces(one.source, label).items()}
+                continue
             digest = self._output(one.source, label)
             if digest is not None:
                 found[one.name] = digest
@@ -115,6 +118,16 @@ class BaseRun:
                 if shard in parts and output in parts[shard].outputs:
                     return parts[shard].outputs[output]
         return None
+
+    def _pieces(self, name: str, label: str) -> dict[str, str]:
+        """The digests of the pieces of an output of the part of a label, by the piece's label."""
+        made = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
+        return {
+            output.partition("/")[2]: digest
+            for outputs in made
+            for output, digest in outputs.items()
+            if output.startswith(f"{name}/")
+        }
 
     def outputs(self, *names: str) -> dict[str, str]:
         """The digests of some outputs for all labels, by `<name>/<label>`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from indexmill.store.layout import RIGHTS_VERSION
+from indexmill.store.layout import READER_VERSION
 from indexmill.store.manifest import Artifact, Corpus, Manifest
 from indexmill.store.manifest import Family as Published
 from indexmill.store.packs import open_pack
@@ -78,9 +78,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
     )
     published = run.configuration.published()
     return Manifest(
-        minimum_reader_version=max(
-            RIGHTS_VERSION if "corpus" in published else 1, run.opened_encoder.minimum_reader_version
-        ),
+        minimum_reader_version=READER_VERSION,
         corpus=Corpus(
             fingerprint=run.corpus.fingerprint,
             documents=run.corpus.documents,

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
+from indexmill.retrieve.directions import directions_of
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.schemas import PACKS
 from indexmill.snapshot import Snapshot
@@ -218,7 +219,10 @@ class SnapshotWriter:
         self.table(f"sentences/{label}", pa.Table.from_pylist(sentences, SENTENCES), SENTENCES)
         self.pack(
             f"vectors/{label}",
-            {"passages": EMBEDDER.encode([one["text"] for one in passages]), "sentences": EMBEDDER.encode(spoken)},
+            {
+                "passages": EMBEDDER.encode([one["text"] for one in passages]),
+                "sentences": directions_of(EMBEDDER.encode(spoken)),
+            },
         )
         title_of = {text.id: text.title for text in texts}
         self._texts[label] = (

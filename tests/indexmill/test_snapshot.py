@@ -180,12 +180,12 @@ def test_artifacts_are_found_by_name(snapshot: Snapshot) -> None:
 
 def test_a_closed_snapshot_says_so(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        vectors = snapshot.vectors("vectors", "passages")
+        vectors = snapshot.vectors("vectors", "passages")[0]
         snapshot.retrieve("bridge")
     for use in (lambda: snapshot.retrieve("bridge"), lambda: snapshot.table("passages")):
         with pytest.raises(StoreError, match="closed"):
             use()
-    assert vectors[0].shape == (3, 64)  # what was handed out stays valid
+    assert vectors.shape == (3, 64)  # what was handed out stays valid
 
 
 def test_a_flipped_byte_or_missing_blob_is_found_on_first_use(store: Path) -> None:

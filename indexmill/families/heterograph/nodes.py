@@ -26,6 +26,7 @@ from indexmill.retrieve.entity_names import name_vectors_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.registry import check_family
+from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.rows import Rows as TableRows
 from indexmill.text.names import NameIndex
 
@@ -85,7 +86,7 @@ class HeterographNodes:
         self._relation_tokens = arrays["relation_tokens"]
         of_kinds = {kind: artifacts.vectors(pack, "vectors") for kind, pack in _VECTORS.items()}
         self._vectors = [shard for shards in of_kinds.values() for shard in shards]
-        self._passage_vectors = artifacts.vectors("vectors", "passages")
+        self._passage_vectors = row_vectors(artifacts, "passages")
         self._units = artifacts.vectors("unit_vectors", "vectors")
         self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
         self.name_vectors, owners = name_vectors_of(artifacts)

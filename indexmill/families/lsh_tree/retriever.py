@@ -20,6 +20,7 @@ from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.retrieve.registry import words_of
+from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class LshTreeReader(PassageRetriever):
         self._starts = _sentence_starts(artifacts)
         self._leaves = Leaves(
             passage_vectors_of(artifacts),
-            artifacts.vectors("vectors", "sentences"),
+            row_vectors(artifacts, "sentences"),
             self._starts,
             self._texts,
             words_of(artifacts),

@@ -18,6 +18,7 @@ from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
     keys = arrays["entity_keys"]
     name_vectors, name_rows = names_of(artifacts, keys)
     return TriGraph(
-        artifacts.vectors("vectors", "passages"),
-        artifacts.vectors("vectors", "sentences"),
+        row_vectors(artifacts, "passages"),
+        row_vectors(artifacts, "sentences"),
         Matrices(
             Sparse.of(arrays, "mentions"),
             Sparse.of(arrays, "mentioned_in"),

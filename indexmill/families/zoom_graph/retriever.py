@@ -30,6 +30,7 @@ from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Sparse, rarity
+from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.rows import Rows
 from indexmill.text.names import NameIndex
 
@@ -58,8 +59,8 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     )
     names = QuestionNames(NameIndex(keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
     return ZoomGraph(
-        artifacts.vectors("vectors", "passages"),
-        artifacts.vectors("vectors", "sentences"),
+        row_vectors(artifacts, "passages"),
+        row_vectors(artifacts, "sentences"),
         artifacts.arrays(VECTORS)["vectors"],
         ZoomBlocks(documents, contents, entities),
         Sparse.of(arrays, "mentions"),

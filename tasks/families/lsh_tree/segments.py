@@ -128,9 +128,9 @@ def _below(part: Part[SegmentSettings]) -> tuple[Nodes, list[str], Gathered]:
     vectors = [part.pack("places")["places"]] if part.has("places") else []
     for label in part.labels("passages"):
         found = part.table(f"passages/{label}", "passage_id").column("passage_id").to_pylist()
-        pack = part.pack(f"vectors/{label}")
-        digests += [key.tobytes().hex() for key in pack["passage_keys"]]
-        vectors.append(pack["passages"])
+        for pack in part.packs("vectors", label):
+            digests += [key.tobytes().hex() for key in pack["passage_keys"]]
+            vectors.append(pack["passages"])
         ids += found
         shards += [label] * len(found)
     for label in part.labels("summaries"):

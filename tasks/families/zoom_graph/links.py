@@ -489,7 +489,7 @@ def _document_vectors(part: Part[LinkSettings]) -> Floats:
         ids = part.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
         passages = part.table(f"passages/{label}", "document_id").column("document_id")
         owners = pc.index_in(passages, ids).to_numpy().astype(np.int64)
-        vectors = part.pack(f"vectors/{label}")["passages"]
+        vectors = np.concatenate([pack["passages"] for pack in part.packs("vectors", label)])
         sums = np.zeros((len(ids), vectors.shape[1]))
         first = np.flatnonzero(np.diff(owners, prepend=-1))  # a document's passages stand together
         sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0

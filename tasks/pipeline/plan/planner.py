@@ -224,7 +224,8 @@ class Planner(CorpusRun):
             if estimate.guessed or self._is_guessed(spec):  # the outputs of guessed inputs are guesses, too
                 self._guessed |= set(outputs.values())
         elif outputs is None:
-            names = [*(one.name for one in stage.outputs if not one.each), *estimate.rows]
+            names = [*(one.name for one in stage.outputs if not (one.each or one.pieces)), *estimate.rows]
+            names += [f"{one.name}/{spec.shard}" for one in stage.outputs if one.pieces]  # their cuts are not known yet
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
                 for name in sorted(set(names))

@@ -62,7 +62,7 @@ def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
     checks = checks_of(run.families, found, whole=label == WHOLE)
     inputs: dict[str, str] = {}
     for one in (one for check in checks for one in check.inputs):
-        if one.each:
+        if one.each or one.pieces:
             inputs |= {name: digest for name, digest in found.items() if name.startswith(f"{one.name}/")}
         elif one.name in found or not one.optional:
             inputs[one.name] = found[one.name]
@@ -71,13 +71,22 @@ def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
     """The digests that the checks of one label may read, by label, then by the input name that the checks use."""
-    names = {one.source: one.name for check in _declared(run.families, whole=False) for one in check.inputs}
+    names = {one.source: one for check in _declared(run.families, whole=False) for one in check.inputs}
     firsts = {check.inputs[0].name for check in _declared(run.families, whole=False)}
     found: dict[str, dict[str, str]] = {}
+    pieces: list[tuple[str, str, str]] = []
     for output, digest in run.outputs(*names).items():
         source, _, label = output.partition("/")
-        found.setdefault(label, {})[names[source]] = digest
-    return {label: inputs for label, inputs in found.items() if not firsts.isdisjoint(inputs)}
+        if names[source].pieces:
+            pieces.append((label, f"{names[source].name}/{label}", digest))
+        else:
+            found.setdefault(label, {})[names[source].name] = digest
+    found = {label: inputs for label, inputs in found.items() if not firsts.isdisjoint(inputs)}
+    for piece, name, digest in pieces:
+        shard = next((piece[:end] for end in range(1, len(piece) + 1) if piece[:end] in found), None)
+        if shard is not None:
+            found[shard][name] = digest
+    return found
 
 
 def _of_the_whole(run: Run) -> dict[str, str]:

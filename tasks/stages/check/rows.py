@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.retrieve.shared_schema import TITLES, VECTORS
 from indexmill.store.tables import LOCATIONS
@@ -30,7 +31,7 @@ from schemas.tables import (
 )
 from tasks.core.checks import Check, check_lengths, columns, refuse_if
 from tasks.core.shards import id_hash, id_hashes
-from tasks.core.stage import Input, Part
+from tasks.core.stage import Input, Part, concatenated
 from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.tables import EXTRACTION
@@ -54,11 +55,12 @@ def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     _check_locations(part)
     orphans = passages.filter(~pl.col("document_id").is_in(documents.implode())).height
     refuse_if(orphans > 0, f"passages/{label}: {orphans} passages belong to no document")
-    vectors = part.pack("vectors")
+    vectors = concatenated(part.packs("vectors"))
     for table in ("passages", "sentences"):
         rows = counts[table]
         refuse_if(len(vectors[table]) != rows, f"vectors/{label}: {len(vectors[table])} rows for {rows} {table}")
-        check_lengths(vectors[table], f"vectors/{label}, {table}")
+    check_lengths(vectors["passages"], f"vectors/{label}, passages")
+    check_lengths(unit_vectors(vectors["sentences"]), f"vectors/{label}, sentences")
     return counts
 
 
@@ -258,7 +260,7 @@ CHECKS = (
             _PASSAGES,
             Input("sentences", SENTENCES),
             Input("plain", PLAIN),
-            Input("vectors", VECTORS),
+            Input("vectors", VECTORS, pieces=True),
         ),
         _check_documents,
     ),

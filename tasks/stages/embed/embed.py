@@ -3,6 +3,10 @@
 Vectors are the expensive rows of a build. Each has a row key that hashes everything its function reads beside the
 model: a passage vector its embedded text, a pooled sentence vector that text and the span, a separate one its own
 text. The model stands in the `row_space` of the receipt, so two models never share a row.
+
+Vectors are also most of a snapshot's bytes. So those of sentences, which are only compared with a question, are kept as
+directions in 8-bit steps (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces: the leaves of the
+trie of its documents (`tasks.core.shards`) with at most PIECE_BYTES of vectors. A changed document rewrites its piece.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from indexmill.models.embedder import Embedder
+from indexmill.retrieve.directions import Directions, directions_of, is_directions
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Array, PackSchema
@@ -24,6 +29,7 @@ from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
+from tasks.core.shards import hash_order, id_hashes, leaves
 from tasks.core.stage import Output, Outputs, Part, Stage
 from tasks.core.unchanged import Unchanged, unchanged
 from tasks.stages.split.plain import TEXTS, read_texts
@@ -31,6 +37,7 @@ from tasks.stages.split.split import embedded_text
 
 __all__ = [
     "KEY_BYTES",
+    "PIECE_BYTES",
     "STAGE",
     "TEXT_VECTORS",
     "EmbedStageSettings",
@@ -53,6 +60,10 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.uint8]
 Span = tuple[int, int]
 KEY_BYTES = 16
+
+PIECE_BYTES = 1 << 19
+"""The most bytes of vectors in a piece, unless one document alone has more. Pieces of a half or a quarter would save a
+night of a few documents a megabyte, and double or quadruple the requests that a copy of the snapshot costs."""
 
 TEXT_VECTORS = PackSchema(
     "vectors of texts that belong to something with an id, row by row",
@@ -141,11 +152,18 @@ def missing_passages(
 
 
 def embed_texts(
-    texts: Sequence[str], encode: Callable[[list[str]], Floats], known: Vectors, dimension: int
-) -> tuple[Floats, list[bytes], int]:
-    """Vectors (n, d) of some texts, their row keys, and the number computed. Equal texts are computed once."""
+    texts: Sequence[str],
+    encode: Callable[[list[str]], NDArray[Any]],
+    known: Vectors,
+    dimension: int,
+    dtype: DTypeLike = np.float32,
+) -> tuple[NDArray[Any], list[bytes], int]:
+    """Vectors (n, d) of some texts, their row keys, and the number computed. Equal texts are computed once.
+
+    dtype: of the vectors that `encode` returns and `known` holds.
+    """
     keys = [row_key(text) for text in texts]
-    vectors = np.empty((len(texts), dimension), dtype=np.float32)
+    vectors = np.empty((len(texts), dimension), dtype=dtype)
     there = known.copy_into(keys, vectors)
     first_row = missing_texts(keys, there)
     computed = encode([texts[row] for row in first_row.values()]) if first_row else vectors[:0]
@@ -162,22 +180,23 @@ def embed_passages(
     embedder: Embedder,
     known_passages: Vectors,
     known_sentences: Vectors,
-) -> tuple[Floats, list[bytes], Floats, list[bytes], int]:
-    """Vectors of passages and, pooled from the same pass, of their sentences.
+) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
+    """Vectors of passages and, pooled from the same pass, the directions of their sentences.
 
     `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded when its own vector or one of
-    its sentences' is missing. Returns passage vectors, their keys, sentence vectors in order, their keys, and the
+    its sentences' is missing. Returns passage vectors, their keys, sentence directions in order, their keys, and the
     number of vectors computed.
     """
     keys = [row_key(text) for text in texts]
     span_keys = [span_key(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
     vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
-    span_vectors = np.empty((len(span_keys), embedder.dimension), dtype=np.float32)
+    span_vectors = np.empty((len(span_keys), embedder.dimension), dtype=np.int8)
     known = known_passages.copy_into(keys, vectors)
     missing = missing_passages(keys, spans, known, known_sentences.copy_into(span_keys, span_vectors))
     if missing:
         first = [rows[0] for rows in missing]
-        made, made_spans = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
+        made, pooled = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
+        made_spans = directions_of(pooled)
         bounds = np.cumsum([0, *(len(own) for own in spans)])
         starts = np.cumsum([0, *(len(spans[row]) for row in first)])
         for position, rows in enumerate(missing):
@@ -221,8 +240,18 @@ def drive(run: Run) -> None:
     run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
-def _known(part: Part[Any], keys: str, vectors: str) -> Vectors:
-    return Vectors((pack[keys], pack[vectors]) for pack in part.reusable_packs())
+def _known_passages(part: Part[Any]) -> Vectors:
+    return Vectors((pack["passage_keys"], pack["passages"]) for pack in part.reusable_packs())
+
+
+def _known_sentences(part: Part[Any]) -> Vectors:
+    """The directions of known sentences; earlier releases kept their vectors."""
+    packs = part.reusable_packs()
+    return Vectors((pack["sentence_keys"], _as_directions(pack["sentences"])) for pack in packs)
+
+
+def _as_directions(sentences: NDArray[Any]) -> Directions:
+    return sentences if is_directions(sentences) else directions_of(sentences)
 
 
 @dataclass(frozen=True)
@@ -267,16 +296,36 @@ def _compute(part: Part[EmbedStageSettings]) -> Outputs:
     if fresh.any() or not same:  # otherwise no encoder is needed
         arrays, made = _embedded(part, _Texts.of(part, fresh))
     if same:
-        arrays = _joined(part, same, arrays, passages, position, fresh)
+        arrays = _joined(same, arrays, passages, position, fresh)
     total = len(passages) + len(sentences)
-    return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
+    pieces = _pieces(part.job.shard, documents, owner, position, arrays)
+    return Outputs(packs=pieces, counts={"vectors_made": made, "vectors_reused": total - made})
+
+
+def _pieces(
+    shard: str,
+    documents: pa.Table,
+    owner: NDArray[np.integer],
+    position: NDArray[np.integer],
+    arrays: Mapping[str, NDArray[Any]],
+) -> dict[str, dict[str, NDArray[Any]]]:
+    """The arrays cut into pieces. owner: the document of each passage. position: the passage of each sentence."""
+    rows = {"passage": np.bincount(owner, minlength=len(documents))}
+    rows["sentence"] = np.bincount(owner[position], minlength=len(documents))
+    of = {name: name.removesuffix("_keys").removesuffix("s") for name in arrays}
+    weights = sum(rows[of[name]] * array.dtype.itemsize * array.shape[1] for name, array in arrays.items())
+    ends = {name: np.cumsum([0, *counts]) for name, counts in rows.items()}
+    hashes = id_hashes(documents.column("document_id").to_pylist())
+    return {
+        f"vectors/{label}": {name: array[slice(*ends[of[name]][[low, high]])] for name, array in arrays.items()}
+        for label, low, high in leaves(hashes, hash_order(hashes), np.asarray(weights), PIECE_BYTES, shard)
+    }
 
 
 def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of some passages and their sentences, and the number of vectors computed."""
     embedder = encoder_of(part)
-    known_passages = _known(part, "passage_keys", "passages")
-    known_sentences = _known(part, "sentence_keys", "sentences")
+    known_passages, known_sentences = _known_passages(part), _known_sentences(part)
     if part.settings.sentences == "pooled":
         vectors, keys, span_vectors, span_keys, made = embed_passages(
             found.passages, found.spans, embedder, known_passages, known_sentences
@@ -284,7 +333,11 @@ def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, 
     else:
         vectors, keys, made = embed_texts(found.passages, embedder.encode, known_passages, embedder.dimension)
         span_vectors, span_keys, more = embed_texts(
-            found.sentences, embedder.encode, known_sentences, embedder.dimension
+            found.sentences,
+            lambda some: directions_of(embedder.encode(some)),
+            known_sentences,
+            embedder.dimension,
+            np.int8,
         )
         made += more
     return {
@@ -296,7 +349,6 @@ def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, 
 
 
 def _joined(
-    inputs: Part[Any],
     same: Sequence[Unchanged],
     made: Mapping[str, NDArray[Any]],
     passages: pa.Table,
@@ -306,7 +358,7 @@ def _joined(
     """The arrays of all passages: newly made for the fresh ones, copied for the others."""
     joined: dict[str, NDArray[Any]] = {}
     for part in same:
-        pack = inputs.pack_at(part.digests["vectors"])
+        pack = part.joined("vectors")
         mine = pc.is_in(passages["document_id"], part.ids).to_numpy()
         rows, sentence_rows = part.vector_rows(passages["passage_id"].filter(pa.array(mine)))
         for names, at, source in (
@@ -329,8 +381,8 @@ def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
     _, held = unchanged(part, documents)
     found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
     keys = [row_key(text) for text in found.passages]
-    known = _known(part, "passage_keys", "passages").holds(keys)
-    known_sentences = _known(part, "sentence_keys", "sentences")
+    known = _known_passages(part).holds(keys)
+    known_sentences = _known_sentences(part)
     if part.settings.sentences == "pooled":
         span_keys = [
             span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
@@ -346,13 +398,13 @@ def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
 
 STAGE = Stage(
     "embed",
-    version=2,
+    version=3,
     compute=_compute,
     settings=EmbedStageSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=TEXTS,
-    outputs=(Output("vectors", VECTORS, artifact="vectors/{label}"),),
+    outputs=(Output("vectors", VECTORS, artifact="vectors/{label}", pieces=True),),
     per_document=True,
     moves_with_documents=True,
     uses_encoder=True,

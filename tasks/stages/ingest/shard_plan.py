@@ -195,7 +195,7 @@ def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
 def documents_of(
     shard: Shard, spill_folder: str | os.PathLike[str], before: Callable[[], Iterable[pa.Table]] = tuple
 ) -> pa.Table:
-    """The documents of a shard: schemas.tables.DOCUMENTS, sorted by id, as Unicode code points.
+    """The documents of a shard: schemas.tables.DOCUMENTS, in the order of the hashes of their ids.
 
     before: the documents of the last version that may be among them. Raises StoreError if the shard was not planned
     from this spill, or a document is missing in the last version.
@@ -264,7 +264,7 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
 
 
 def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Iterable[pa.Table]]) -> pa.Table:
-    """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
+    """The documents of some winners, in their order, which is that of the hashes of their ids."""
     places: dict[str, dict[int, list[int]]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
         places.setdefault(spilled, {}).setdefault(batch, []).append(row)
@@ -278,7 +278,8 @@ def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Itera
             for batch, rows in sorted(in_batches.items()):
                 pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
     table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
-    return table.take(pc.sort_indices(table.column("document_id"))).combine_chunks()
+    rows = pc.index_in(winners.column("document_id"), table.column("document_id").combine_chunks())
+    return table.take(rows).combine_chunks()
 
 
 def _winners_of(shard: Shard, folder: Path) -> pa.RecordBatch:

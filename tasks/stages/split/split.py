@@ -184,7 +184,7 @@ class Split(NamedTuple):
 
 
 def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
-    """The passages and sentences of some documents, ordered by document id and position, and their plain texts.
+    """The passages and sentences of some documents, in their order and by position, and their plain texts.
 
     `documents` has the schema DOCUMENTS. A document that is blank or only markup has no passage. Raises
     ConfigurationError if the configured passages are longer than the embedder's input.
@@ -196,7 +196,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
     if tokens.max_tokens < _LEAST_TOKENS:
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
     columns = ["document_id", "title", "text", "source", "metadata"]
-    rows = documents.select(columns).sort_by("document_id").to_pydict()
+    rows = documents.select(columns).to_pydict()
     found = [
         _Document(
             identity,

@@ -9,7 +9,7 @@ from typing import Any
 
 import indexmill
 from flows.run import build_inline
-from indexmill.store.layout import BRANCH, RIGHTS_VERSION, ref_name
+from indexmill.store.layout import BRANCH, ref_name
 from indexmill.store.manifest import Ref
 from schemas.config import Configuration
 from storage.folder import FolderStore
@@ -124,8 +124,7 @@ def republish(store: FolderStore, version: int, access: Mapping[str, Any] | None
     configuration.pop("corpus", None)
     if access is not None:
         configuration["corpus"] = {"access": dict(access)}
-    oldest = 1 if access is None else RIGHTS_VERSION
-    manifest = before.model_copy(update={"configuration": configuration, "minimum_reader_version": oldest})
+    manifest = before.model_copy(update={"configuration": configuration})
     ref = Ref(
         version=version,
         manifest=store.put_blob(manifest.to_bytes()),

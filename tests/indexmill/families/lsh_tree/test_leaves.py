@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import indexmill
 from indexmill.hits import Hit
 from indexmill.retrieve.columns import reciprocal_ranks
+from indexmill.retrieve.directions import directions_of
 from indexmill.snapshot import Snapshot
 from tests.indexmill.contract import gives_alone_what_a_batch_gives
 from tests.indexmill.small_snapshot import SnapshotWriter, Text
@@ -159,7 +160,10 @@ def test_a_passage_without_sentences_leads_nowhere(tmp_path: Path) -> None:
     writer.table("sentences/p0", SENTENCES.empty_table(), SENTENCES)
     writer.arrays(
         "vectors/p0",
-        {"passages": EMBEDDER.encode([text.text for text in TEXTS[:2]]), "sentences": EMBEDDER.encode([])},
+        {
+            "passages": EMBEDDER.encode([text.text for text in TEXTS[:2]]),
+            "sentences": directions_of(EMBEDDER.encode([])),
+        },
     )
     writer.publish()
     with indexmill.open(tmp_path / "s") as snapshot:

@@ -1,0 +1,141 @@
+"""Codes of passages: 8-bit steps that are scanned for the nearest ones, which their vectors then rank.
+
+A code stands for a passage's vector plus ``weight`` times that of its document's title, with a step of REACH / 127 /
+sqrt(d) for every component; a component beyond the reach is cut. faiss multiplies codes by the question, in steps of
+its own, as integers, so that a scan has the same result everywhere. How far a scanned product may be from the exact one
+is known: by Cauchy and Schwarz, the distance of a passage from its code, which the pack has, plus that of the question
+from its own steps. So rows are taken in the order of their scanned products until none of the rest can be among the k
+best; the exact products of those taken decide. The result is that of scanning all vectors
+(``indexmill.retrieve.dense``), bit for bit; only the time differs.
+
+Rejected: scanning float16 (twice the bytes, and twice the time); learned ranges per dimension, which would change every
+code with each passage that is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.base import Allowed, Vectors
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["PassageCodes", "encoded", "passage_codes_of"]
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float32]
+Exact = Callable[[Rows], Scores]
+"""The exact products of some ascending rows with one question."""
+
+REACH = 5.5
+"""The largest component of a code, in units of 1 / sqrt(d), the typical component of a unit vector."""
+
+_MOST = 127
+_MIDDLE = 128
+_TAKEN = 256
+"""The rows taken first, besides 8 for each that is wanted."""
+
+_SCANNED_SHARE = 8
+"""Where more than 1 / _SCANNED_SHARE of the rows would have to be taken, all vectors are scanned instead."""
+
+_FAR = 0.999
+"""The share of rows whose distance from their code bounds that of all others; the rest are always taken."""
+
+
+def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a pack of codes: see ``indexmill.retrieve.shared_schema.CODES``.
+
+    vectors: ``(n, d) float32``, those of titles added with ``weight``.
+    """
+    step = np.float32(REACH / _MOST / np.sqrt(vectors.shape[1]))
+    steps = np.rint(vectors / step).clip(-_MOST, _MOST)
+    rest = vectors.astype(np.float64) - steps.astype(np.float64) * np.float64(step)
+    distances = np.sqrt(np.einsum("ij,ij->i", rest, rest))
+    return {
+        "codes": (steps + _MIDDLE).astype(np.uint8),
+        "distances": np.nextafter(distances.astype(np.float32), np.float32(np.inf)),
+        "scale": np.array([step, weight], dtype=np.float64),
+    }
+
+
+class PassageCodes:
+    """The codes of all passages of a snapshot, read on first use. Thread-safe: faiss only reads."""
+
+    def __init__(self, packs: Sequence[Mapping[str, npt.NDArray[Any]]]) -> None:
+        """packs: those of the shards, at least one. Raises ImportError without faiss."""
+        import faiss
+
+        self._faiss = faiss
+        self.step, self.weight = packs[0]["scale"].tolist()
+        """The size of a step, and the weight of a title."""
+        dimension = packs[0]["codes"].shape[1]
+        index = faiss.IndexScalarQuantizer(
+            dimension, faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
+        )
+        for pack in packs:
+            index.add_sa_codes(np.ascontiguousarray(pack["codes"]))
+        self._index = index
+        distances = np.concatenate([pack["distances"] for pack in packs])
+        self._bound = float(np.quantile(distances, _FAR, method="higher")) if len(distances) else 0.0
+        (self._far,) = (distances > self._bound).nonzero()
+        self._longest = 1.0 + self.weight + self._bound
+
+    def __len__(self) -> int:
+        return int(self._index.ntotal)
+
+    def nearest(
+        self, question: npt.NDArray[np.float32], k: int, exact: Exact, allowed: Allowed | None = None
+    ) -> tuple[Rows, Scores] | None:
+        """The k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
+
+        allowed: ``(n,)``, a mask of the rows that may be found. None where scanning all vectors is no slower.
+        """
+        length = float(np.sqrt(np.add.reduce(question.astype(np.float64) ** 2)))
+        largest = float(np.abs(question).max(initial=0.0))
+        if not largest or not np.isfinite(length):
+            return None
+        asked = np.rint(question * np.float32(_MOST / largest))
+        scale = largest / _MOST
+        rest = question.astype(np.float64) - asked.astype(np.float64) * scale
+        off = self._bound * length + self._longest * float(np.sqrt(np.add.reduce(rest * rest)))
+        able = len(self) if allowed is None else int(np.count_nonzero(allowed))
+        far = self._far if allowed is None else self._far[allowed[self._far]]
+        taken = _TAKEN + 8 * k
+        while taken * _SCANNED_SHARE <= able:
+            found, rows = self._index.search(asked[None], min(taken, able), params=self._chosen(allowed))
+            rows = np.union1d(rows[0], far)
+            scores = exact(rows)
+            best = np.lexsort((rows, -scores))[:k]
+            if taken >= able or found[0, -1] * self.step * scale + off < scores[best[-1]]:
+                return rows[best], scores[best]
+            taken *= 4
+        return None
+
+    def _chosen(self, allowed: Allowed | None) -> Any:
+        """What tells faiss to look at some rows alone; None for all."""
+        if allowed is None:
+            return None
+        faiss: Any = self._faiss  # its stubs lack the wrappers for numpy
+        mask = np.packbits(allowed, bitorder="little")
+        return faiss.SearchParameters(sel=faiss.IDSelectorBitmap(mask))
+
+
+def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
+    """The codes of a snapshot, opened once; None for a snapshot without them, or where faiss is not installed."""
+
+    def opened() -> tuple[PassageCodes | None]:
+        packs = [artifacts.arrays(one.name) for one in artifacts.shards("passage_codes")]
+        if not packs:
+            return (None,)
+        try:
+            return (PassageCodes(packs),)
+        except ImportError:
+            return (None,)
+
+    (found,) = artifacts.once("passage codes", opened)
+    return found

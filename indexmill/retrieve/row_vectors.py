@@ -1,0 +1,28 @@
+"""The vectors of a snapshot's passages and sentences, a row for each row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.consecutive import starts_of
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["row_vectors"]
+
+
+def row_vectors(artifacts: Artifacts, table: str) -> Sequence[Vectors]:
+    """The vectors of ``passages`` or ``sentences``: consecutive ``(n, d)`` maps, opened on first access.
+
+    Those of sentences are directions (``indexmill.retrieve.directions``), except in older snapshots. Raises
+    CorruptBlob unless there are as many vectors as rows of the table.
+    """
+    found = artifacts.vectors("vectors", table)
+    rows = sum(one.rows or 0 for one in artifacts.shards(table))
+    if (held := int(starts_of(found)[-1])) != rows:
+        raise CorruptBlob(f"{artifacts.path}: there are {held} vectors for {rows} rows of {table!r}; build again")
+    return found

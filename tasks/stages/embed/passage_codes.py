@@ -1,0 +1,56 @@
+"""Stage `passage_codes`: what a reader scans for the nearest passages, a quarter of the bytes of their vectors.
+
+Each passage has one code: its vector plus that of its document's title, weighted as in the ranking by dense
+(`indexmill.retrieve.passage_codes`). So one scan ranks by both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from indexmill.retrieve.passage_codes import encoded
+from indexmill.retrieve.passage_vectors import DenseParameters
+from indexmill.retrieve.shared_schema import CODES, TITLES, VECTORS
+from tasks.core.part_runner import PartSpec
+from tasks.core.run import Run
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+
+__all__ = ["STAGE", "CodeSettings", "drive"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeSettings(Settings):
+    """title: the weight of a title."""
+
+    title: float
+
+
+def drive(run: Run) -> None:
+    """Encode the passages of each shard for scanning."""
+    titled = run.configuration.split.title_in_passage
+    weight = float(run.configuration.families.dense.parameters.get("title", DenseParameters().title)) if titled else 0.0
+    settings = CodeSettings(title=weight)
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
+
+
+def _compute(part: Part[CodeSettings]) -> Outputs:
+    vectors = np.concatenate([pack["passages"] for pack in part.packs("vectors")])
+    if part.settings.title:
+        titles = part.pack("titles")
+        vectors += np.float32(part.settings.title) * titles["vectors"][titles["passage_document"]]
+    return Outputs(packs={"passage_codes": encoded(vectors, part.settings.title)})
+
+
+STAGE: Stage[Any] = Stage(
+    "passage_codes",
+    version=1,
+    compute=_compute,
+    settings=CodeSettings,
+    libraries=("numpy",),
+    expensive=True,
+    inputs=(Input("vectors", VECTORS, pieces=True), Input("titles", TITLES, optional=True)),
+    outputs=(Output("passage_codes", CODES, artifact="passage_codes/{label}"),),
+)
