@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 __all__ = [
-    "BLOCKS_VERSION",
     "BRANCH",
     "FORMAT_VERSION",
     "READER_VERSION",
