@@ -101,9 +101,7 @@ LINKS = PackSchema(
     "pairs of similar rows: of documents, or, if they are asked for, of entities",
     {
         "names": keys("rows", "the key of each document or entity that is in a pair"),
-        "indptr": Array(
-            SMALLEST, ("rows + 1",), "where the pairs with each lower row begin, and the end", into="pairs"
-        ),
+        "indptr": Array(SMALLEST, ("rows + 1",), "where the pairs of each lower row begin, and the end", into="pairs"),
         "partners": Array(SMALLEST, ("pairs",), "the higher row of each pair", below="rows", least=0),
         "steps": Array("int16", ("pairs",), "the cosine of the two vectors times 31,250, rounded down"),
     },

@@ -184,7 +184,7 @@ def document_links(artifacts: Artifacts) -> Block:
 
 
 def entity_links(artifacts: Artifacts, keys: Names) -> Block:
-    """The links between entities, by rows, which have these keys; none unless they were asked for. Raises CorruptBlob."""
+    """The links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
     if _is_old(artifacts):
         return _stored(artifacts, "entities")
     return _linked(artifacts, "entity_links", NamedRows(keys))

@@ -39,8 +39,8 @@ _STEPS = 1 << _STEP_BITS
 
 @dataclass(frozen=True)
 class LinkRule:
-    """threshold: standard deviations above a row's mean. cap: most links that a row chooses. exact_rows: most rows whose
-    moments are exact."""
+    """threshold: standard deviations above a row's mean. cap: most links that a row chooses. exact_rows: most rows
+    whose moments are exact."""
 
     threshold: float = 3.0
     cap: int = 64
@@ -193,10 +193,10 @@ class _Before:
         place = before.names.searchsorted(rows.names)
         place[place == len(before)] = 0
         same = np.zeros(len(rows), dtype=bool)
-        if len(before) and before.vectors.shape[1] == rows.vectors.shape[1]:
-            if (len(before) <= rule.exact_rows) == exact:
-                same = before.names[place] == rows.names
-                same[same] = (before.vectors[place[same]] == rows.vectors[same]).all(axis=1)
+        was_exact = len(before) <= rule.exact_rows
+        if len(before) and before.vectors.shape[1] == rows.vectors.shape[1] and was_exact == exact:
+            same = before.names[place] == rows.names
+            same[same] = (before.vectors[place[same]] == rows.vectors[same]).all(axis=1)
         self.kept, self.old = same.nonzero()[0], place[same]
         self.gone = np.delete(np.arange(len(before)), self.old)
 

@@ -43,7 +43,7 @@ _GRAIN_BITS = 8  # products that differ in these bits alone, by 2e-5 in cosine, 
 
 @dataclass
 class Moments:
-    """sums, squares: `(n,)`, of exp(cos) - 1 in units, and of its square, over a row's others; a row with itself is 0."""
+    """sums, squares: `(n,)`, of exp(cos) - 1 in units, and of its square, over all other rows."""
 
     sums: Rows
     squares: Rows
