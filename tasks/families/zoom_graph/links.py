@@ -129,24 +129,28 @@ def _compute(part: Part[LinkSettings]) -> Outputs:
     source = _SOURCES[kind]
     sources = [part.digest(f"{source}/{label}") for label in part.labels(source)]
     rows = _rows(part.pack_at(digest) for digest in sources)
-    found = find_links(rows, rule, next(_known(part), None))
+    earlier = {digest: part.pack_at(digest) for digest in part.job.reuse}
+    found = find_links(rows, rule, next(_known(part, earlier.values()), None))
     blocks = blocks_of(found)
+    stored = {block_digest(pack).tobytes(): digest for digest, pack in earlier.items() if "partners" in pack}
+    kept = {label: stored.get(block_digest(block).tobytes()) for label, block in blocks.items()}
     return Outputs(
         packs={
             "zoom_state": state_of(found, rule, sources, blocks.values()),
             **{f"{_LINKS[kind]}/{label}": block for label, block in blocks.items()},
         },
         counts={"rows_compared": found.compared, "rows_found": len(rows) - found.compared},
+        kept={f"{_LINKS[kind]}/{label}": digest for label, digest in kept.items() if digest is not None},
     )
 
 
-def _known(part: Part[LinkSettings]) -> Iterator[Links]:
-    """The links of earlier parts that are complete, with all packs of vectors."""
-    packs = part.reusable_packs()
+def _known(part: Part[LinkSettings], packs: Packs) -> Iterator[Links]:
+    """The links of earlier parts that are complete, with all packs of vectors. packs: the outputs of these parts."""
     blocks = [pack for pack in packs if "partners" in pack]
     for state in (pack for pack in packs if "sources" in pack):
         digests = [one.tobytes().hex() for one in state["sources"]]
-        if all(part.store.blob_size(digest) is not None for digest in digests):
+        others = set(digests) - set(part.job.inputs.values())
+        if len(part.store.blob_sizes(others)) == len(others):
             rows = _rows(part.pack_at(digest) for digest in digests)
             known = known_links(state, rows, blocks, part.settings.rule)
             if known is not None:

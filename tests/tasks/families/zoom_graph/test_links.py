@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,6 +62,23 @@ def test_a_refresh_starts_from_the_links_of_the_night_before(night: Night) -> No
     blocks = {name: digest for name, digest in second.receipt.outputs.items() if name.startswith("document_links/")}
     assert blocks
     assert len(blocks) + 1 == len(second.receipt.outputs)
+
+
+def test_blocks_that_stay_are_not_stored_again(night: Night) -> None:
+    night.names, night.vectors = np.sort(names(3_000, 1)), vectors(3_000, 1)
+    night.settings = LinkSettings(threshold=2.0, cap=4)
+    first = night.make()
+    for digest in first.receipt.outputs.values():
+        os.utime(night.store.root / blob_path(digest), (1, 1))
+    night.vectors = night.vectors.copy()
+    night.vectors[7] = night.vectors[200]
+    second = night.make([first.receipt])
+    stayed = set(first.receipt.outputs.values()) & set(second.receipt.outputs.values())
+    assert stayed
+    assert all((night.store.root / blob_path(digest)).stat().st_mtime == 1 for digest in stayed)
+    assert second.receipt.bytes == {
+        name: (night.store.root / blob_path(digest)).stat().st_size for name, digest in second.receipt.outputs.items()
+    }
 
 
 @pytest.mark.parametrize("lost", ["a block", "the state", "the vectors"])
