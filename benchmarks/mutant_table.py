@@ -598,10 +598,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "tasks/families/zoom_graph/links.py",
-        "            taken[key] = number + 1\n",
-        "            taken[key] = number\n",
-        ("tests/tasks/families/zoom_graph/test_links.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
+        "tasks/families/zoom_graph/choose.py",
+        "(counts[self.kept] < cap) & (limits[self.kept] < known)",
+        "(counts[self.kept] < cap - 1) & (limits[self.kept] < known)",
+        ("tests/tasks/families/zoom_graph/test_choose.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
     ),
     Mutant(
         "tasks/families/lsh_tree/segmentation.py",

@@ -9,8 +9,9 @@ Tables, each beside the default in the same run:
 - what the model reads of five hits, the kept sentences or whole passages: tokens, and the share of answers in it;
 - figure 4: steps t, restart alpha, K, and beyond it beta, sigma, omega and the threshold;
 - CPU time per question alone and in batches, and how far memory grows with the batch;
-- links of ROWS documents, made of the snapshot's vectors with noise: time, peak memory, refresh, and what estimated
-  thresholds miss of the links of a sample of rows.
+- links of ROWS documents, made of the snapshot's vectors with noise: time, peak memory, bytes, what nights of 4 and 28
+  documents rewrite of them, and what estimated limits miss of the links of a sample of rows. Edited documents get
+  noise, others go and new ones come.
 
 --quick takes every eighth question, the ablations, and 12,000 rows: about a minute.
 """
@@ -32,9 +33,12 @@ from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.zoom_graph.answering import KeptSentences
 from indexmill.families.zoom_graph.retriever import open_zoom_graph
 from indexmill.families.zoom_graph.search import ZoomGraph
+from indexmill.families.zoom_graph.similar import STEP, NamedRows, linked
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.snapshot import Snapshot
-from tasks.families.zoom_graph.links import LinkSettings, chosen_links, find_candidates
+from tasks.families.zoom_graph.blocks import block_digest, blocks_of
+from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, find_links
+from tasks.families.zoom_graph.links import known_links, state_of
 
 REACH = 10
 
@@ -157,60 +161,94 @@ def times(asked: QueryBatch, graph: ZoomGraph) -> None:
         print(f"{len(texts):20}{extra / 2**20:11.1f}{extra / (len(texts) * nodes * 4):8.2f}", flush=True)
 
 
-def noisy(vectors: np.ndarray, rows: int) -> np.ndarray:
-    """So many unit vectors: the given ones, over and over, with noise of their own length."""
-    draw = np.random.default_rng(0)
+NOISE = 0.6
+"""The length of the noise that is added to unit vectors."""
+
+NIGHTS = (4, 28)
+
+
+def noisy(vectors: np.ndarray, rows: int, seed: int = 0, noise: float = NOISE) -> np.ndarray:
+    """So many vectors on the grid: the given ones, over and over, with noise."""
+    draw = np.random.default_rng(seed)
     made = vectors[np.arange(rows) % len(vectors)] / np.linalg.norm(vectors[0])
-    made = made + draw.standard_normal(made.shape, dtype=np.float32) * np.float32(0.6 / np.sqrt(made.shape[1]))
-    return on_grid((made / np.linalg.norm(made, axis=1)[:, None]).astype(np.float32))
+    made = made + draw.standard_normal(made.shape, dtype=np.float32) * np.float32(noise / np.sqrt(made.shape[1]))
+    return on_grid((made / np.linalg.norm(made, axis=1)[:, None]).astype(np.float32)).astype(np.int16)
 
 
-def link(vectors: np.ndarray, rows: int, exact: bool, queue: Any) -> None:
-    """In a process of its own: all links, a refresh by one percent, and against the exact links of some rows."""
-    made = noisy(vectors, rows)
-    setting = LinkSettings(exact_rows=rows if exact else 0)
+def night(rows: LinkedRows, changed: int, edits: bool) -> LinkedRows:
+    """The rows after a night: some with other vectors, or some in the place of others."""
+    draw = np.random.default_rng(changed)
+    chosen = draw.choice(len(rows), changed, replace=False)
+    names, vectors = rows.names.copy(), rows.vectors.copy()
+    if not edits:
+        names[chosen] = draw.integers(0, 1 << 64, changed, dtype=np.uint64)
+    sources = chosen if edits else draw.choice(len(rows), changed)
+    vectors[chosen] = noisy(vectors[sources].astype(np.float32), changed, seed=2, noise=NOISE / 2)
+    return LinkedRows.of(names, vectors)
+
+
+def byte_size(packs: Any) -> int:
+    return sum(array.nbytes for pack in packs for array in pack.values())
+
+
+def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
+    """In a process of its own: all links, refreshes, and against the exact links of some rows."""
+    names = np.random.default_rng(0).integers(0, 1 << 64, count, dtype=np.uint64)
+    rows = LinkedRows.of(names, noisy(vectors, count))
+    rule = LinkRule(exact_rows=count if exact else 0)
     began = time.process_time()
-    found = find_candidates(made, setting)
-    compared = time.process_time() - began
-    _, counts = chosen_links(found.packs()["zoom_candidates"], setting.cap)
-    linked = time.process_time() - began
+    found = find_links(rows, rule)
+    compared = time.process_time()
+    blocks = blocks_of(found)
+    state = state_of(found, rule, ["00" * 32], blocks.values())
+    divided = time.process_time()
     peak = peak_memory()
-    sample = np.random.default_rng(1).choice(rows, min(500, rows), replace=False)
+    linked(blocks.values(), NamedRows(rows.names))
+    told: dict[str, Any] = {
+        "links": len(found.low),
+        "full rows": found.full,
+        "CPU s": round(compared - began, 1),
+        "of it in blocks": round(divided - compared, 2),
+        "peak GiB": round(peak, 2),
+        "blocks": len(blocks),
+        "MB of links": round(byte_size(blocks.values()) / 1e6, 2),
+        "of state": round(byte_size([state]) / 1e6, 2),
+        "of vectors": round(rows.vectors.nbytes / 1e6, 1),
+        "s to put links together": round(time.process_time() - divided, 2),
+    }
+    held = {block_digest(block).tobytes() for block in blocks.values()}
+    for changed in NIGHTS if exact else ():
+        for edits in (True, False):
+            after = night(rows, changed, edits)
+            began = time.process_time()
+            known = known_links(state, rows, blocks.values(), rule)
+            refreshed = find_links(after, rule, known)
+            divided_again = blocks_of(refreshed)
+            spent = time.process_time() - began
+            new = [one for one in divided_again.values() if block_digest(one).tobytes() not in held]
+            told[f"{changed} {'edited' if edits else 'replaced'}"] = (
+                f"{byte_size(new) / 1e6:.2f} MB of {len(new)} blocks, {spent:.1f} CPU s, {refreshed.compared} compared"
+            )
+    queue.put(told | against_exact(rows, rule, found.limits))
+
+
+def against_exact(rows: LinkedRows, rule: LinkRule, limits: np.ndarray) -> dict[str, str]:
+    """What limits miss of the pairs of some rows, of all and of those that the cap leaves."""
+    made = rows.vectors.astype(np.float32)
+    sample = np.random.default_rng(1).choice(len(rows), min(500, len(rows)), replace=False)
     products = (made[sample] @ made.T).astype(np.float64)
     products[np.arange(len(sample)), sample] = np.nan
     similar = np.exp(products / UNIT)
-    limits = np.log(np.nanmean(similar, axis=1) + setting.threshold * np.nanstd(similar, axis=1)) * UNIT
-    true = products > limits[:, None]
-    missed = (true & ~(products > found.thresholds[sample][:, None])).sum() / max(true.sum(), 1)
-    best = np.sort(np.nan_to_num(products, nan=-np.inf), axis=1)[:, -setting.cap - 1]
+    exact = np.log(np.nanmean(similar, axis=1) + rule.threshold * np.nanstd(similar, axis=1)) * UNIT
+    true, kept = products > exact[:, None], products // STEP > limits[sample][:, None]
+    best = np.sort(np.nan_to_num(products, nan=-np.inf), axis=1)[:, -rule.cap - 1]
     chosen = true & (products > best[:, None])
-    kept = chosen & (products > found.thresholds[sample][:, None])
-    error = np.abs(found.thresholds[sample] - limits).mean() / UNIT
-    known = find_candidates(made[: rows - rows // 100], setting)
-    began = time.process_time()
-    refreshed = find_candidates(made, setting, known)
-    refresh = time.process_time() - began
-    same = all(
-        np.array_equal(array, refreshed.packs()[pack][name])
-        for pack, arrays in found.packs().items()
-        for name, array in arrays.items()
-    )
-    queue.put(
-        {
-            "links": counts["links"],
-            "cut": counts["cut"],
-            "cpu s": round(linked, 1),
-            "of it comparing": round(compared, 1),
-            "peak GiB": round(peak, 2),
-            "beyond": int(true.sum() * rows / len(sample)),
-            "error": f"{error:.5f}",
-            "missed": f"{missed:.3%}",
-            "missed, capped": f"{1 - kept.sum() / max(chosen.sum(), 1):.3%}",
-            "refresh 1 % s": round(refresh, 1),
-            "rows compared": refreshed.computed,
-            "same bytes": same,
-        }
-    )
+    return {
+        "beyond": str(int(true.sum() * len(rows) / len(sample))),
+        "error": f"{np.abs(limits[sample] * STEP - exact).mean() / UNIT:.5f}",
+        "missed": f"{(true & ~kept).sum() / max(true.sum(), 1):.3%}",
+        "missed, capped": f"{(chosen & ~kept).sum() / max(chosen.sum(), 1):.3%}",
+    }
 
 
 def large(graph: ZoomGraph, rows: int) -> None:
@@ -222,7 +260,9 @@ def large(graph: ZoomGraph, rows: int) -> None:
         process.start()
         told = queue.get()
         process.join()
-        print(f"  {'exact' if exact else 'estimated'}: " + ", ".join(f"{k} {v}" for k, v in told.items()), flush=True)
+        print(f"  {'exact' if exact else 'estimated'} limits")
+        for name, value in told.items():
+            print(f"    {name:26}{value}", flush=True)
 
 
 def main() -> None:

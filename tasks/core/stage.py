@@ -242,6 +242,7 @@ class Job:
 class Outputs:
     """The result of a stage: tables and groups of arrays by name, and counts for the run's report.
 
+    kept: the digests of packs that an earlier part has, byte for byte, by name: what is there is not stored again.
     failed: rows with a fallback. The part is used, and a later run may make it again. texts: the part's texts by a
     language model, the failed ones included.
     """
@@ -250,6 +251,7 @@ class Outputs:
     packs: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
     failed: int = 0
     texts: int = 0
 
@@ -411,7 +413,12 @@ def make_part(job: Job) -> PartResult:
         schema = stage.output(name).schema
         if isinstance(schema, PackSchema):
             schema.conform(arrays)
-        digests[name], sizes[name] = put_pack(store, job.run_id, arrays)
+        known = outputs.kept.get(name)
+        size = None if known is None else store.blob_size(known)
+        if known is not None and size is not None:
+            digests[name], sizes[name] = known, size
+        else:
+            digests[name], sizes[name] = put_pack(store, job.run_id, arrays)
         rows[name] = max((len(array) for array in arrays.values()), default=0)
     for name, data in sorted(outputs.files.items()):
         digests[name] = store.put_blob(data)

@@ -15,6 +15,7 @@ from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
+from indexmill.families.zoom_graph.similar import document_links, documents_of, entity_links
 from indexmill.families.zoom_graph.walk import Block
 from indexmill.retrieve.base import (
     EXPLAINED,
@@ -37,13 +38,10 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MATRICES", "VECTORS", "ZoomGraphReader", "open_zoom_graph"]
+__all__ = ["MATRICES", "ZoomGraphReader", "open_zoom_graph"]
 
 MATRICES = "zoom_graph/matrices"
 """The artifact that holds the graph."""
-
-VECTORS = "zoom_graph/vectors"
-"""The artifact that holds the vectors of documents."""
 
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
@@ -53,16 +51,13 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     """
     arrays = artifacts.arrays(MATRICES)
     keys = arrays["entity_keys"]
-    documents, contents, entities = (
-        Block(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays[f"{name}.{values}"])
-        for name, values in (("documents", "weights"), ("contents", "titles"), ("entities", "weights"))
-    )
+    contents = Block(arrays["contents.indptr"], arrays["contents.indices"], arrays["contents.titles"])
     names = QuestionNames(NameIndex(keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
     return ZoomGraph(
         row_vectors(artifacts, "passages"),
         row_vectors(artifacts, "sentences"),
-        artifacts.arrays(VECTORS)["vectors"],
-        ZoomBlocks(documents, contents, entities),
+        documents_of(artifacts).vectors,
+        ZoomBlocks(document_links(artifacts), contents, entity_links(artifacts, keys)),
         Sparse.of(arrays, "mentions"),
         Sparse.of(arrays, "mentioned_in"),
         names,

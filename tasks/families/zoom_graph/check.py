@@ -1,36 +1,74 @@
-"""The checks of zoom_graph: they refuse matrices that do not fit the corpus, and asymmetric links."""
+"""The checks of zoom_graph: they refuse matrices that do not fit the corpus, and links of rows that do not exist."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.families.zoom_graph.schema import MATRICES
-from tasks.core.checks import Check, check_pack, refuse_if
+from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS, MATRICES
+from indexmill.families.zoom_graph.similar import NamedRows, UnknownName, pairs_of
+from indexmill.retrieve.shared_schema import NAMES
+from schemas.tables import DOCUMENTS
+from tasks.core.checks import Check, CheckError, check_pack, columns, refuse_if
+from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Part
 
-__all__ = ["CHECKS", "check_matrices"]
+__all__ = ["CHECKS", "check_links"]
 
 
-def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    check_matrices(part.pack("zoom_graph/matrices"), counts)
+def _check_matrices(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    check_pack(MATRICES, part.pack("zoom_graph/matrices"), "zoom_graph/matrices", counts)
     return {}
 
 
-def check_matrices(pack: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> None:
-    """Raise CheckError where the graph's arrays do not fit tables of these sizes, or links are not symmetric."""
-    check_pack(MATRICES, pack, "zoom_graph/matrices", sizes)
-    for name in ("documents", "entities"):
-        indptr, indices = pack[f"{name}.indptr"], pack[f"{name}.indices"]
-        owners = np.repeat(np.arange(sizes[name]), np.diff(indptr))
-        back = np.lexsort((owners, indices))  # a symmetric matrix by columns is itself by rows
-        same = np.array_equal(indices[back], owners) and np.array_equal(owners[back], indices)
-        same = same and np.array_equal(pack[f"{name}.weights"][back], pack[f"{name}.weights"])
-        refuse_if(not same, f"zoom_graph: the links of {name} are not symmetric")
-        refuse_if(bool((owners == indices).any()), f"zoom_graph: some of {name} are linked to themselves")
+def _check_vectors(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    ids = columns(part, "documents", "document_id")["document_id"].to_list()
+    pack = part.pack("document_vectors")
+    where = f"document_vectors/{part.job.shard}"
+    check_pack(DOCUMENT_VECTORS, pack, where, {"own documents": len(ids)})
+    names = id_hashes(ids)[:, :8].copy().view(">u8").reshape(-1)
+    refuse_if(not np.array_equal(pack["keys"], names), f"{where}: the vectors are of other documents")
+    return {}
 
 
-CHECKS = (Check((Input("zoom_graph/matrices", MATRICES),), _check, whole=True),)
+def _check_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    for name, source, keys in (
+        ("document_links", "document_vectors", "keys"),
+        ("entity_links", "names", "entity_keys"),
+    ):
+        rows = [np.empty(0, dtype=np.uint64), *(pack[keys] for pack in part.packs(source))]
+        check_links(name, part.packs(name), np.concatenate(rows))
+    return {}
+
+
+def check_links(kind: str, blocks: Iterable[Mapping[str, NDArray[Any]]], names: NDArray[np.uint64]) -> None:
+    """Raise CheckError where blocks break their schema, link rows that do not have these names, or overlap."""
+    rows = NamedRows(names)
+    seen = np.zeros(len(names), dtype=bool)
+    for block in blocks:
+        check_pack(LINKS, block, kind, {})
+        try:
+            owners = np.unique(pairs_of(block, rows).low)
+        except UnknownName as error:
+            raise CheckError(f"{kind}: {error}; nothing was published") from error
+        refuse_if(bool(seen[owners].any()), f"{kind}: the pairs of a row are in two blocks")
+        seen[owners] = True
+
+
+CHECKS = (
+    Check((Input("document_vectors", DOCUMENT_VECTORS), Input("documents", DOCUMENTS)), _check_vectors),
+    Check((Input("zoom_graph/matrices", MATRICES),), _check_matrices, whole=True),
+    Check(
+        (
+            Input("document_links", LINKS, each=True),
+            Input("document_vectors", DOCUMENT_VECTORS, each=True),
+            Input("entity_links", LINKS, each=True),
+            Input("names", NAMES, each=True),
+        ),
+        _check_links,
+        whole=True,
+    ),
+)

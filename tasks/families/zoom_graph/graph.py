@@ -2,13 +2,12 @@
 
 Rows are numbered over the whole corpus: documents, passages and sentences shard after shard in the order of their
 labels, entities in the order of their ids. The pack `matrices`: indexmill.families.zoom_graph.schema.
-Titles and subjects count as mentioned in every sentence that is about them.
+Titles and subjects count as mentioned in every sentence that is about them. Links of similar rows: `links`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,49 +16,44 @@ from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import MATRICES
 from indexmill.retrieve.matrices import distinct, pointers
-from indexmill.retrieve.shared_schema import NAMES
+from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage
-from tasks.families.zoom_graph.links import CANDIDATES, chosen_links
+from tasks.core.stage import WHOLE, Input, NoSettings, Output, Outputs, Part, Stage
+from tasks.families.zoom_graph.links import STATE
 from tasks.stages.resolve.mention_links import mentioned
 
-__all__ = ["STAGE", "GraphSettings", "counts", "drive"]
+__all__ = ["COUNTED", "SIZES", "STAGE", "counts", "drive"]
 
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphSettings(Settings):
-    """cap: the most links that a row chooses."""
+COUNTED = (
+    "documents",
+    "entities",
+    "document_links",
+    "entity_links",
+    "content_links",
+    "documents_full",
+    "entities_full",
+)
+"""What a built graph is counted by, in the order of the pack `counted`; full rows choose as many links as they may."""
 
-    cap: int
+SIZES = PackSchema("the sizes of the graph", {"counted": Array("int64", (len(COUNTED),), ", ".join(COUNTED))})
 
 
 def drive(run: Run) -> None:
     """Build the graph of documents and entities (ZoomRAG)."""
-    settings = GraphSettings(cap=run.configuration.families.zoom_graph.cap)
-    run.make(STAGE, [PartSpec(WHOLE, run.inputs(STAGE, WHOLE), settings)])
+    run.make(STAGE, [PartSpec(WHOLE, run.inputs(STAGE, WHOLE), NoSettings())])
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """The sizes of a built graph, as the manifest states them."""
-    cut = pack["cut"].tolist()
-    return {
-        "documents": len(pack["documents.indptr"]) - 1,
-        "entities": len(pack["entity_keys"]),
-        "document_links": len(pack["documents.indices"]) // 2,
-        "entity_links": len(pack["entities.indices"]) // 2,
-        "content_links": len(pack["contents.indices"]),
-        "document_links_cut": cut[0],
-        "documents_cut": cut[1],
-        "entity_links_cut": cut[2],
-        "entities_cut": cut[3],
-    }
+    return dict(zip(COUNTED, pack["counted"].tolist(), strict=True))
 
 
-def _compute(part: Part[GraphSettings]) -> Outputs:
+def _compute(part: Part[Any]) -> Outputs:
     found = mentioned(part)
     links = dict(zip(("mentions", "mentioned_in"), found.sentences(), strict=True))
     passage_document, documents = _passage_documents(part)
@@ -81,33 +75,20 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     }
     for name, matrix in links.items():
         arrays[f"{name}.indptr"], arrays[f"{name}.indices"] = matrix.indptr, matrix.indices
-    cut = []
-    for name, rows in (("documents", documents), ("entities", entities)):
-        (indptr, indices, weights), counted = _links(part, name, rows, found.entity_keys)
-        arrays |= {f"{name}.indptr": indptr, f"{name}.indices": indices, f"{name}.weights": weights}
-        cut += [counted["cut"], counted["full"]]
-    arrays["cut"] = np.array(cut, dtype=np.int64)
-    return Outputs(packs={"matrices": arrays})
+    return Outputs(
+        packs={"matrices": arrays, "sizes": {"counted": _counted(part, documents, entities, len(contained))}}
+    )
 
 
-def _links(
-    part: Part[GraphSettings], kind: str, rows: int, entity_keys: NDArray[np.uint64]
-) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
-    """The links of a kind, numbered over all its rows; entities whose name has no vector have no links."""
-    if not part.has(f"candidates/{kind}"):
-        none = np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
-        return none, {"cut": 0, "full": 0}
-    (indptr, indices, weights), counted = chosen_links(part.pack(f"candidates/{kind}"), part.settings.cap)
-    if kind == "entities":
-        own = (pack["entity_keys"] for pack in part.packs("names"))
-        keys = np.concatenate([np.empty(0, dtype=np.uint64), *own])
-        row_of = np.searchsorted(entity_keys, keys)
-        owners = row_of[np.repeat(np.arange(len(keys)), np.diff(indptr))]
-        indptr, indices = pointers(owners, rows), row_of[indices].astype(np.int32)
-    return (indptr, indices, weights), counted
+def _counted(part: Part[Any], documents: int, entities: int, contents: int) -> NDArray[np.int64]:
+    """The values of COUNTED."""
+    links = {kind: [0, 0] for kind in ("documents", "entities")}
+    links |= {kind: part.pack(f"links/{kind}")["counts"].tolist() for kind in part.labels("links")}
+    (similar, full), (alike, entities_full) = links["documents"], links["entities"]
+    return np.array([documents, entities, similar, alike, contents, full, entities_full], dtype=np.int64)
 
 
-def _passage_documents(part: Part[GraphSettings]) -> tuple[Integers, int]:
+def _passage_documents(part: Part[Any]) -> tuple[Integers, int]:
     """The document of each passage, and the number of documents."""
     found: list[Integers] = [np.empty(0, dtype=np.int64)]
     documents = 0
@@ -121,9 +102,9 @@ def _passage_documents(part: Part[GraphSettings]) -> tuple[Integers, int]:
 
 STAGE = Stage(
     "zoom_graph",
-    version=2,
+    version=3,
     compute=_compute,
-    settings=GraphSettings,
+    settings=NoSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(
@@ -132,8 +113,7 @@ STAGE = Stage(
         Input("sentences", SENTENCES, each=True),
         Input("mentions", MENTIONS, each=True),
         Input("entities", ENTITIES, each=True),
-        Input("names", NAMES, stage="embed_names", each=True),
-        Input("candidates", CANDIDATES, each=True, output="zoom_candidates"),
+        Input("links", STATE, each=True, output="zoom_state"),
     ),
-    outputs=(Output("matrices", MATRICES, artifact="zoom_graph/matrices"),),
+    outputs=(Output("matrices", MATRICES, artifact="zoom_graph/matrices"), Output("sizes", SIZES)),
 )

@@ -5,7 +5,7 @@ The index over communities is left as it is: the way in which it is searched dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from indexmill import UNRESTRICTED
 from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.families.zoom_graph.graph import Scope
-from indexmill.families.zoom_graph.retriever import VECTORS, open_zoom_graph
+from indexmill.families.zoom_graph.retriever import open_zoom_graph
 from indexmill.families.zoom_graph.walk import Block, Shared
 from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.entity_names import name_vectors_of
@@ -66,7 +66,7 @@ def hidden(snapshot: Snapshot) -> dict[str, np.ndarray]:
         "element_vectors/vectors": by_kind["H"],
         "summary_vectors/vectors": ~tree.allowed_above(passages)[tree.leaves :],
         "names/vectors": ~np.isin(name_vectors_of(snapshot)[1], named),
-        VECTORS: ~documents,
+        "document_vectors/vectors": ~documents,
     }
 
 
@@ -83,7 +83,7 @@ def disturbed(store: Path, snapshot: Snapshot) -> Iterator[Snapshot]:
     masks = hidden(snapshot)
     assert all(mask.any() and not mask.all() for mask in masks.values()), {k: v.tolist() for k, v in masks.items()}
     with indexmill.open(store, version=1) as opened:
-        vectors, arrays = opened.vectors, opened.arrays
+        vectors = opened.vectors
 
         def changed(pack: str, name: str, *more: Any) -> list[Any]:
             held = vectors(pack, name, *more)
@@ -94,11 +94,7 @@ def disturbed(store: Path, snapshot: Snapshot) -> Iterator[Snapshot]:
             assert cuts[-1] == len(mask)
             return [others(one, mask[low:high]) for one, low, high in zip(held, cuts, cuts[1:], strict=False)]
 
-        def of_documents(name: str) -> Mapping[str, Any]:
-            held = dict(arrays(name))
-            return held | {"vectors": others(held["vectors"], masks[name])} if name == VECTORS else held
-
-        opened.vectors, opened.arrays = changed, of_documents  # type: ignore[method-assign,assignment]
+        opened.vectors = changed  # type: ignore[method-assign,assignment]
         yield opened
 
 

@@ -71,6 +71,32 @@ def by_definition(graph: Shared, question: QuestionLinks, steps: int, restart: f
 
 
 @settings(max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from(["cells", "links"]), st.booleans())
+def test_the_matrix_has_all_blocks_at_one_average_weight(seed: int, scale: zoom_walk.Scale, alike: bool) -> None:
+    documents, contents, entities = world(seed)
+    if alike:
+        entities = world(seed + 1, n=7)[0]
+    linked = int((contents.sum(axis=0) > 0).sum())
+    graph = shared(block(documents), block(contents), block(entities), linked, scale)
+    assert np.array_equal(np.diff(graph.indptr), (dense(graph) != 0).sum(axis=1))
+
+    def scaled(of: np.ndarray, cells: int) -> np.ndarray:
+        over = np.count_nonzero(of) if scale == "links" else cells
+        return of / (of.sum() / over if of.any() else 1.0)
+
+    across = scaled(contents, 9 * linked)
+    whole = np.block([[scaled(documents, 81), across], [across.T, scaled(entities, linked**2)]])
+    assert np.allclose(dense(graph), whole, rtol=1e-12)
+    assert np.allclose(graph.sums, whole.sum(axis=0), rtol=1e-12)
+
+
+def test_many_columns_are_put_in_order() -> None:
+    columns = np.random.default_rng(5).integers(0, 300_000, 5_000).astype(np.int32)
+    assert np.array_equal(zoom_walk._by_column(columns), columns.argsort(kind="stable"))
+    assert np.array_equal(zoom_walk._by_column(columns % 9), (columns % 9).argsort(kind="stable"))
+
+
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(0, 8), st.sampled_from([0.2, 0.5, 0.8]))
 def test_the_decoupled_walk_is_the_walk_on_the_whole_matrix(seed: int, steps: int, restart: float) -> None:
     graph = made(seed)

@@ -1,0 +1,209 @@
+"""Similarity links between documents, and between entities, in blocks, and the vectors of documents (ZoomRAG, eq. 2).
+
+Rows have names, 64 bits that stay the same whatever rows come and go: of a document the beginning of the SHA-256 of
+its id, of an entity its key. A block lists pairs of rows by name, so it changes only if one of its pairs does. A pair
+is listed once, at the lower of its two names, with its similarity in steps of 1 / STEPS_PER_UNIT of cosine.
+
+A reader needs the links of each row, in both directions, and weights exp(cos): ``linked`` puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.families.zoom_graph.walk import Block
+from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.grid import UNIT
+from indexmill.retrieve.matrices import Rows
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = [
+    "LARGEST_STEP",
+    "STEP",
+    "STEPS_PER_UNIT",
+    "Documents",
+    "NamedRows",
+    "Pairs",
+    "UnknownName",
+    "document_links",
+    "documents_of",
+    "entity_links",
+    "linked",
+    "pairs_of",
+    "weights",
+]
+
+Names = npt.NDArray[np.uint64]
+
+STEP = 512
+"""Products on the grid (``indexmill.retrieve.grid``) that count as one similarity: 3e-5 of cosine."""
+
+STEPS_PER_UNIT = int(UNIT) // STEP
+"""Steps of similarity per unit of cosine."""
+
+LARGEST_STEP = (1 << 15) - 1
+"""The similarity that int16 can hold; a product on the grid is below 2^24, which is one more."""
+
+_MATRICES, _OLD_VECTORS, _VECTORS = "zoom_graph/matrices", "zoom_graph/vectors", "document_vectors"
+
+
+class UnknownName(ValueError):
+    """A block names a row that does not exist."""
+
+
+class NamedRows:
+    """Rows by name. names: ``(n,) uint64``, in the order of the rows."""
+
+    def __init__(self, names: Names) -> None:
+        self._order = names.argsort(kind="stable")
+        self._names = names[self._order]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def of(self, names: Names) -> Rows:
+        """The row of each name; raises UnknownName."""
+        places = self._names.searchsorted(names)
+        if len(names) and (int(places.max()) >= len(self._names) or (self._names[places] != names).any()):
+            raise UnknownName("a similarity link leads to a row that does not exist")
+        return self._order[places]
+
+
+class Pairs(NamedTuple):
+    """Some pairs of rows: those with the lower names, those with the higher ones, and similarities in steps."""
+
+    low: Rows
+    high: Rows
+    steps: npt.NDArray[np.int16]
+
+
+class Documents(NamedTuple):
+    """The vectors of documents on the grid, ``(n, d) float32``, and their rows by name."""
+
+    vectors: Vectors
+    rows: NamedRows
+
+
+@lru_cache(maxsize=1)
+def weights() -> npt.NDArray[np.float32]:
+    """exp(cos) of every similarity, that of 0 steps in the middle, taken in the middle of the step.
+
+    Rounded to float32, so that it is the same on all machines, though numpy's exponentials differ in the last bit of
+    float64: none of these is so near to the middle of two float32 numbers.
+    """
+    steps = np.arange(-LARGEST_STEP - 1, LARGEST_STEP + 1)
+    return np.exp((steps + 0.5) * STEP / UNIT).astype(np.float32)
+
+
+def pairs_of(block: Mapping[str, npt.NDArray[Any]], rows: NamedRows) -> Pairs:
+    """The pairs of a block; raises UnknownName."""
+    ends = rows.of(block["names"])
+    low = ends.repeat(np.diff(block["indptr"].astype(np.int64)))
+    return Pairs(low, ends.take(block["partners"]), block["steps"].astype(np.int16, copy=False))
+
+
+def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) -> Block:
+    """All links by rows, both ways; those of a row are in no particular order. Raises UnknownName.
+
+    Links are placed block by block, where their ends are numbers of 16 bits, which numpy sorts in linear time: one sort
+    of all links would take several times as long.
+    """
+    counts = np.zeros(len(rows), dtype=np.int64)
+    read = list(_ends(blocks, rows))
+    for ends, block, degrees in read:
+        counts[ends] += np.diff(block["indptr"].astype(np.int64)) + degrees
+    indptr = np.concatenate([[0], counts.cumsum()])
+    cursor = indptr[:-1].copy()
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    weight = np.empty(indptr[-1], dtype=np.float32)
+    table, narrow = weights(), np.int32
+    for ends, block, degrees in read:
+        partners, steps = block["partners"], block["steps"].astype(np.int64)
+        steps += LARGEST_STEP + 1
+        shown = ends.astype(narrow)
+        order = partners.argsort(kind="stable")
+        lengths = np.diff(block["indptr"].astype(np.int64))
+        owners = np.arange(len(ends)).repeat(lengths)
+        value = table.take(steps)
+        for columns, values, degree in (
+            (shown.take(partners), value, lengths),
+            (shown.take(owners.take(order)), value.take(order), degrees),
+        ):
+            ended = degree.cumsum()
+            places = (cursor.take(ends) - ended + degree).repeat(degree)
+            places += np.arange(len(places))
+            indices[places] = columns
+            weight[places] = values
+            cursor[ends] += degree
+    return Block(indptr, indices, weight)
+
+
+def _ends(
+    blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows
+) -> Iterator[tuple[Rows, Mapping[str, npt.NDArray[Any]], Rows]]:
+    """The rows that each block names, the block, and the number of pairs whose higher end each row is."""
+    for block in blocks:
+        ends = rows.of(block["names"])
+        yield ends, block, np.bincount(block["partners"], minlength=len(ends)).astype(np.int64, copy=False)
+
+
+def documents_of(artifacts: Artifacts) -> Documents:
+    """The vectors of documents; in older snapshots they are one array, and have no names. Raises CorruptBlob."""
+    return artifacts.once("zoom_graph documents", lambda: _documents(artifacts))
+
+
+def _documents(artifacts: Artifacts) -> Documents:
+    if _is_old(artifacts):
+        return Documents(artifacts.arrays(_OLD_VECTORS)["vectors"], NamedRows(np.empty(0, dtype=np.uint64)))
+    shards = artifacts.vectors(_VECTORS, "vectors")
+    vectors = np.empty((sum(map(len, shards)), shards[0].shape[1] if shards else 1), dtype=np.float32)
+    if shards:
+        np.concatenate(shards, out=vectors, casting="unsafe")
+    names: list[npt.NDArray[Any]] = [*artifacts.vectors(_VECTORS, "keys")]
+    return Documents(vectors, NamedRows(np.concatenate([np.empty(0, dtype=np.uint64), *names])))
+
+
+def _is_old(artifacts: Artifacts) -> bool:
+    """True for a snapshot that holds links by rows, and all vectors in one array."""
+    return bool(artifacts.shards(_OLD_VECTORS))
+
+
+def document_links(artifacts: Artifacts) -> Block:
+    """The links between documents, by rows. Raises CorruptBlob."""
+    if _is_old(artifacts):
+        return _stored(artifacts, "documents")
+    return _linked(artifacts, "document_links", documents_of(artifacts).rows)
+
+
+def entity_links(artifacts: Artifacts, keys: Names) -> Block:
+    """The links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
+    if _is_old(artifacts):
+        return _stored(artifacts, "entities")
+    return _linked(artifacts, "entity_links", NamedRows(keys))
+
+
+def _stored(artifacts: Artifacts, kind: str) -> Block:
+    """The links of an older snapshot, which holds them by rows."""
+    arrays = artifacts.arrays(_MATRICES)
+    try:
+        return Block(arrays[f"{kind}.indptr"], arrays[f"{kind}.indices"], arrays[f"{kind}.weights"])
+    except KeyError as error:
+        raise CorruptBlob(f"{artifacts.path}: the snapshot has no links of {kind}") from error
+
+
+def _linked(artifacts: Artifacts, name: str, rows: NamedRows) -> Block:
+    def put_together() -> Block:
+        try:
+            return linked((artifacts.arrays(one.name) for one in artifacts.shards(name)), rows)
+        except UnknownName as error:
+            raise CorruptBlob(f"{artifacts.path}: {name}: {error}") from error
+
+    return artifacts.once(("zoom_graph", name), put_together)

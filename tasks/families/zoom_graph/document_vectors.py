@@ -1,0 +1,61 @@
+"""Stage `document_vectors`: the vectors of a shard's documents on the grid, the normalised means of their passages'.
+
+A document without passages has a vector of zeros. The rows are those of the shard's table `documents`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS
+from indexmill.retrieve.grid import on_grid
+from indexmill.retrieve.shared_schema import VECTORS
+from schemas.tables import DOCUMENTS, PASSAGES
+from tasks.core.part_runner import PartSpec
+from tasks.core.run import Run
+from tasks.core.shards import id_hashes
+from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
+
+__all__ = ["STAGE", "drive", "mean_vectors"]
+
+
+def drive(run: Run) -> None:
+    """Make the vectors of each shard's documents."""
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), NoSettings()) for label in run.labels])
+
+
+def mean_vectors(owners: NDArray[np.int64], vectors: NDArray[np.float32], documents: int) -> NDArray[np.int16]:
+    """The normalised mean of each document's vectors, on the grid. owners: the document of each vector, together."""
+    sums = np.zeros((documents, vectors.shape[1]))
+    first = np.flatnonzero(np.diff(owners, prepend=-1))
+    sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0
+    lengths = np.sqrt(np.add.reduce(sums * sums, axis=1))
+    return on_grid((sums / np.maximum(lengths, 1e-12)[:, None]).astype(np.float32)).astype(np.int16)
+
+
+def _compute(part: Part[Any]) -> Outputs:
+    ids = part.table("documents", "document_id").column("document_id").combine_chunks()
+    passages = part.table("passages", "document_id").column("document_id")
+    owners = pc.index_in(passages, ids).to_numpy().astype(np.int64)
+    vectors = np.concatenate([pack["passages"] for pack in part.packs("vectors")])
+    names = id_hashes(ids.to_pylist())[:, :8].copy().view(">u8").reshape(-1).astype(np.uint64)
+    return Outputs(packs={"document_vectors": {"keys": names, "vectors": mean_vectors(owners, vectors, len(ids))}})
+
+
+STAGE = Stage(
+    "document_vectors",
+    version=1,
+    compute=_compute,
+    settings=NoSettings,
+    libraries=("numpy",),
+    inputs=(
+        Input("documents", DOCUMENTS),
+        Input("passages", PASSAGES),
+        Input("vectors", VECTORS, pieces=True),
+    ),
+    outputs=(Output("document_vectors", DOCUMENT_VECTORS, artifact="document_vectors/{label}"),),
+)
