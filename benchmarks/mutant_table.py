@@ -486,8 +486,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/models/bounded_http.py",
-        "        if self._response.is_success and len(self.content) > LARGEST_ANSWER:\n            raise",
-        "        if len(self.content) > 100 * LARGEST_ANSWER:\n            raise",
+        "        if self._response.is_success and len(self.content) > self._largest:\n            raise",
+        "        if len(self.content) > 100 * self._largest:\n            raise",
         ("tests/indexmill/models/test_bounded_http.py::test_an_answer_without_end_is_cut_off_and_takes_no_memory",),
     ),
     Mutant(
