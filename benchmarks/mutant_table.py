@@ -498,8 +498,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/llm/ask.py",
-        "            if bad.is_final or bill.useless >= _USELESS:\n",
-        "            if bill.useless >= _USELESS:\n",
+        "            if bad.is_final or bill.useless >= USELESS:\n",
+        "            if bill.useless >= USELESS:\n",
         ("tests/tasks/llm/test_ask.py::test_what_is_withheld_is_paid_once_and_said_in_quarantine",),
     ),
     Mutant(
@@ -542,8 +542,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/llm/account.py",
-        "        self._paused = max(self._paused, now + seconds)\n",
-        "        self._paused = now + seconds\n",
+        "        lane.paused = max(lane.paused, now + seconds)\n",
+        "        lane.paused = now + seconds\n",
         ("tests/tasks/llm/test_account.py::test_a_pause_holds_back_all_calls_and_a_shorter_one_does_not_shorten_it",),
     ),
     Mutant(

@@ -9,7 +9,7 @@ from typing import Any
 
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import poison_prefix
-from schemas.config import Configuration
+from schemas.config import Configuration, EmbedSettings
 from storage import poison
 from storage.protocol import Store
 from tasks.core import encoder
@@ -148,7 +148,8 @@ class CorpusRun(BaseRun, PartRunner):
         stages = {stage.name: stage for step in STEPS for stage in step.stages if stage.per_document}
         model = self.choice.model
         shaping = {
-            **self.configuration.model_dump(mode="json", include={"split", "embed", "families"}),
+            **self.configuration.model_dump(mode="json", include={"split", "families"}),
+            "embed": EmbedSettings.of_encoder(self.configuration.embed.model_dump(mode="json")),
             "tokenizer": self.tokenizer,
             "model": "" if model is None else model.digest,
             "recogniser": self.models.recogniser,

@@ -60,7 +60,7 @@ class Free(Purse):
         assert output_tokens <= self.reserved[ticket][1]
         self.settled[ticket] = input_tokens, output_tokens
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, model: str = "") -> None:
         self.paused.append(seconds)
 
 
