@@ -12,7 +12,7 @@ from indexmill.retrieve.registry import METHODS
 from indexmill.store.bucket import place_of
 from schemas.config.base import Settings
 from schemas.config.families import Family, FamilySettings
-from schemas.config.models import EmbedSettings, LlmSettings, Price, RecogniseSettings
+from schemas.config.models import EmbedSettings, EndpointSettings, LlmSettings, Price, RecogniseSettings
 from schemas.config.run import GateSettings, RunSettings
 from schemas.config.stages import ExtractSettings, ResolveSettings, ShardSettings, SplitSettings
 from schemas.corpus import CorpusSettings
@@ -85,6 +85,11 @@ class Configuration(Settings):
                     "or a budget in tokens"
                 )
         return self
+
+    @property
+    def endpoints(self) -> tuple[EndpointSettings, ...]:
+        """The sections that may name an endpoint."""
+        return self.llm, self.embed
 
     @property
     def extracts(self) -> bool:

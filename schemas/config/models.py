@@ -70,6 +70,11 @@ class EndpointSettings(Settings):
     )
     concurrency: int = Field(16, ge=1, le=1024, description="calls that one worker keeps in flight")
 
+    @property
+    def asks(self) -> bool:
+        """True if the settings choose an endpoint."""
+        return getattr(self, "backend", None) == "openai"
+
     @field_validator("api_key_env")
     @classmethod
     def _is_a_variable(cls, value: str) -> str:
@@ -166,11 +171,6 @@ class EmbedSettings(EndpointSettings, _Encoder):
         if self.backend == "openai" and self.model == _DEFAULT_ENCODER and "model" not in self.model_fields_set:
             raise ValueError("backend openai needs a model: set embed.model to its name at the endpoint")
         return self
-
-    @property
-    def asks(self) -> bool:
-        """True if vectors come from an endpoint."""
-        return self.backend == "openai"
 
     def shaping(self) -> dict[str, Any]:
         """The settings that shape vectors beside the models' fingerprints, JSON-ready.

@@ -13,6 +13,7 @@ import importlib
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from difflib import get_close_matches
@@ -269,6 +270,8 @@ class Part(Generic[S]):
         self.job = job
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
+        self.counts: Counter[str] = Counter()
+        """Counts for the run's report that no stage knows: of an encoder behind an endpoint."""
         self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
@@ -433,7 +436,8 @@ def make_part(job: Job) -> PartResult:
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
         winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
-    return PartResult(winner, False, dict(outputs.counts), seconds, differs, store.requests(), worker)
+    counts = dict(Counter(outputs.counts) + part.counts) if part.counts else dict(outputs.counts)
+    return PartResult(winner, False, counts, seconds, differs, store.requests(), worker)
 
 
 def _peak_bytes() -> int:

@@ -287,8 +287,8 @@ def settings_of(build: CorpusRun) -> dict[str, Any]:
     """The inputs of a build other than its corpus; opens no model."""
     choice = build.choice
     encoder = {"backend": choice.backend, "precision": choice.precision}
-    if choice.model is not None:
-        encoder |= {"name": choice.model.name, "digest": choice.model.digest}
+    if choice.name:
+        encoder |= {"name": choice.name, "digest": choice.digest}
     return {
         **build.configuration.published(),
         "models": {"encoder": encoder, "recogniser": build.recogniser_fingerprint},
