@@ -81,6 +81,7 @@ class EncoderFingerprint:
     document_prompt: str = ""
     whole_dimension: int = 0  # the model's own, where vectors are cut
     device: str = ""  # that torch runs on; empty for other back-ends, which run on the processor
+    asked_dimension: int = 0  # that an endpoint is asked for; 0 for all that its model gives
 
     def as_dict(self) -> dict[str, Any]:
         """The fingerprint as plain values for canonical JSON, without fields that have their default."""

@@ -47,13 +47,14 @@ class EndpointModel:
     """What determines the vectors of an endpoint beside the texts.
 
     name: of the model there. dimension: of its vectors. tokenizer: the SHA-256 of the tokenizer.json that counts and
-    cuts; empty for the double.
+    cuts; empty for the double. asked_dimension: that the endpoint is asked for; 0 for all that it gives.
     """
 
     name: str
     dimension: int
     tokenizer: str = ""
     prompts: Prompts = NO_PROMPTS
+    asked_dimension: int = 0
 
 
 class EndpointEmbedder(Embedder):
@@ -84,6 +85,7 @@ class EndpointEmbedder(Embedder):
             reproducible=False,
             query_prompt=self.model.prompts.query,
             document_prompt=self.model.prompts.document,
+            asked_dimension=self.model.asked_dimension,
         )
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:

@@ -162,7 +162,7 @@ class EmbedSettings(EndpointSettings, _Encoder):
         description="what counts and cuts the texts for an endpoint: the path of a tokenizer.json or of a model, or "
         "the name of an installed one",
     )
-    max_tokens: Annotated[int, Field(ge=16)] | None = Field(
+    max_tokens: Annotated[int, Field(ge=128)] | None = Field(
         None, description="what the endpoint's model reads of a text, in these tokens; default: what the tokenizer says"
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.errors import ConfigurationError, IndexmillError
+from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
 from indexmill.models.convert import convert
 from indexmill.models.embedder import (
     NO_PROMPTS,
@@ -53,6 +53,7 @@ __all__ = [
     "encoder_of",
     "endpoint_fingerprint",
     "fingerprint_of",
+    "question_encoder",
     "tokeniser_of",
 ]
 
@@ -299,7 +300,8 @@ def encoder_of(part: Part[Any]) -> Embedder:
     """
     opening = part.settings.opening
     if opening["backend"] == BACKEND:
-        return _open_endpoint(part.store, opening, part.settings.encoder["dimension"], partial(_vectors_of, part))
+        dimension = int(part.settings.encoder["dimension"])
+        return _open_endpoint(part.store, opening, dimension, partial(_vectors_of, part, dimension))
     embedder = _open(part.store, opening)
     tested = opening.get("tested")
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
@@ -320,10 +322,11 @@ def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vec
     counter: TokenCounter = HashEmbedder(opening["max_tokens"])
     if tokenizer:
         counter = _opened_tokeniser(store.open_local(tokenizer), opening["max_tokens"])
-    return EndpointEmbedder(EndpointModel(opening["name"], dimension, tokenizer, prompts), counter, vectors)
+    model = EndpointModel(opening["name"], dimension, tokenizer, prompts, opening["dimension"] or 0)
+    return EndpointEmbedder(model, counter, vectors)
 
 
-def _vectors_of(part: Part[Any], texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
+def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
     """The vectors of texts for a part, whose counts grow by those of the calls.
 
     Raises IndexmillError for texts that the endpoint refuses, where the stage cannot tell their documents.
@@ -332,7 +335,7 @@ def _vectors_of(part: Part[Any], texts: list[str], tokens: list[int]) -> NDArray
     if access is None:
         raise RuntimeError("an endpoint was to be asked where nothing may be asked")
     try:
-        vectors, counts = vectors_of(part.store, access, texts, tokens, part.settings.encoder["dimension"])
+        vectors, counts = vectors_of(part.store, access, texts, tokens, dimension)
     except TextsRefused as refused:
         if part.stage.per_document:
             raise
@@ -347,6 +350,21 @@ def _vectors_of(part: Part[Any], texts: list[str], tokens: list[int]) -> NDArray
 
 def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
     raise RuntimeError("an endpoint was to be asked where nothing may be asked")
+
+
+def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
+    """The encoder of questions to a snapshot whose vectors came from the run's endpoint; answers are in the ledger.
+
+    made_by: the encoder as the snapshot's manifest names it. Raises ModelUnavailable if it is another one.
+    """
+    opening = part.settings.opening
+    asked = opening.get("backend"), opening.get("name"), opening.get("dimension") or 0
+    if asked != (BACKEND, made_by["model"], made_by.get("asked_dimension", 0)):
+        raise ModelUnavailable(f"its vectors are those of {made_by['model']!r}, which the settings do not name")
+    prompts = [made_by.get(name, "") for name in ("query_prompt", "document_prompt")]
+    its = {**opening, "prompts": prompts, "max_tokens": made_by["max_tokens"]}
+    dimension = int(made_by["dimension"])
+    return _open_endpoint(part.store, its, dimension, partial(_vectors_of, part, dimension))
 
 
 def _machine() -> list[str]:

@@ -14,13 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from indexmill.errors import IndexmillError
 from tasks.llm.account import Account, AskingEnded, Limits, Spent
 from tasks.llm.at_work import PromptsAtWork
 
-__all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "Quota", "RunQuota", "Spent"]
+__all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "NotAsked", "Quota", "RunQuota", "Spent"]
 
 _SHORTEST = 0.001
 """Seconds: the resolution of clocks."""
+
+
+class NotAsked(IndexmillError, RuntimeError):
+    """A call where none is allowed. No document is to blame."""
 
 
 class Quota(Protocol):
@@ -254,10 +259,10 @@ class NoQuota:
     """The quota where no calls are allowed, such as in a plan."""
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        raise RuntimeError(f"{model} was to be asked where nothing may be asked")
+        raise NotAsked(f"{model} was to be asked where nothing may be asked")
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        raise RuntimeError(f"{model} was to be asked where nothing may be asked")
+        raise NotAsked(f"{model} was to be asked where nothing may be asked")
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         pass

@@ -40,6 +40,7 @@ __all__ = [
     "Vectors",
     "drive",
     "embed_passages",
+    "embed_separately",
     "embed_texts",
     "estimate",
     "keys_array",
@@ -154,6 +155,34 @@ def embed_texts(
         missing = np.flatnonzero(~there)
         vectors[missing] = computed[[at[keys[row]] for row in missing]]
     return vectors, keys, len(first_row)
+
+
+def embed_separately(
+    passages: Sequence[str],
+    sentences: Sequence[str],
+    encode: Callable[[list[str]], Floats],
+    known_passages: Vectors,
+    known_sentences: Vectors,
+    dimension: int,
+) -> tuple[Floats, list[bytes], Floats, list[bytes], int]:
+    """Vectors of passages and of sentences, each from a pass of its own; all texts are encoded in one call.
+
+    Returns what `embed_passages` returns.
+    """
+    made: dict[bytes, NDArray[np.float32]] = {}
+    wanted: dict[bytes, str] = {}
+    for texts, known in ((passages, known_passages), (sentences, known_sentences)):
+        keys = [row_key(text) for text in texts]
+        wanted |= {key: texts[row] for key, row in missing_texts(keys, known.holds(keys)).items()}
+    if wanted:
+        made = dict(zip(wanted, encode(list(wanted.values())), strict=True))
+
+    def encoded(texts: list[str]) -> Floats:
+        return np.stack([made[row_key(text)] for text in texts])
+
+    vectors, passage_keys, count = embed_texts(passages, encoded, known_passages, dimension)
+    of_sentences, sentence_keys, more = embed_texts(sentences, encoded, known_sentences, dimension)
+    return vectors, passage_keys, of_sentences, sentence_keys, count + more
 
 
 def embed_passages(
@@ -282,11 +311,9 @@ def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, 
             found.passages, found.spans, embedder, known_passages, known_sentences
         )
     else:
-        vectors, keys, made = embed_texts(found.passages, embedder.encode, known_passages, embedder.dimension)
-        span_vectors, span_keys, more = embed_texts(
-            found.sentences, embedder.encode, known_sentences, embedder.dimension
+        vectors, keys, span_vectors, span_keys, made = embed_separately(
+            found.passages, found.sentences, embedder.encode, known_passages, known_sentences, embedder.dimension
         )
-        made += more
     return {
         "passages": vectors,
         "passage_keys": keys_array(keys),
