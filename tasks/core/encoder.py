@@ -116,6 +116,13 @@ class EncoderChoice:
             store.put_blob(self._chosen_tokenizer.tokenizer)
         return self.tokenizer
 
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens, special tokens included, no prompt."""
+        chosen = self._chosen_tokenizer
+        if chosen.tokenizer is None:
+            return HashEmbedder(chosen.max_tokens).count_tokens(texts)
+        return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
+
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
         """The arguments for a worker to open the encoder (see `encoder_of`).
 

@@ -36,7 +36,7 @@ from storage.receipts import Receipt, Work, find, record, replace
 from storage.stores import open_store
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 
 __all__ = [
     "WHOLE",
@@ -168,7 +168,8 @@ class Stage(Generic[S]):
     may not see. libraries: those that shape its output. requests: the requests of
     `compute` to a language model. expensive: a plan counts the parts and does not compute them. estimate: estimates
     such a part from its inputs; for inputs that are only planned it gets the rows, by input name, or None if they are
-    unknown. A stage with an estimate is expensive.
+    unknown. A stage with an estimate is expensive. encodes: the texts that `compute` has an encoder behind an endpoint
+    turn into vectors, for a plan.
     """
 
     name: str
@@ -185,6 +186,7 @@ class Stage(Generic[S]):
     local: bool = False
     expensive: bool = False
     estimate: Callable[[Part[S], Expected], Estimate] | None = None
+    encodes: Callable[[Part[S], Expected], EncoderTexts] | None = None
     requests: Callable[[Part[S]], Iterable[Request]] | None = None
 
     @property

@@ -41,6 +41,7 @@ from tasks.llm.refusals import quarantine
 
 __all__ = [
     "PREFIX",
+    "PROBE",
     "TASK",
     "EncoderAccess",
     "TextsRefused",
@@ -60,7 +61,7 @@ PREFIX = "embed_"
 
 _VERSION = "1"
 
-_PROBE = ("The bridge over the river is closed.", "Zwölf", "The bridge over the river is closed.")
+PROBE = ("The bridge over the river is closed.", "Zwölf", "The bridge over the river is closed.")
 """Two texts, one of them twice: what an endpoint is asked first."""
 
 _SAME, _OTHER = 0.98, 0.9999
@@ -130,7 +131,7 @@ def batches_of(tokens: Sequence[int], settings: EmbedSettings) -> Iterator[range
 
 def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
     """The dimension of the vectors that an endpoint gave when it was first asked; None if it never was."""
-    (key,) = keys_of(access.client.shaping, _PROBE[:1])
+    (key,) = keys_of(access.client.shaping, PROBE[:1])
     found = _recorded(store, key, access.settings.dimensions)
     return None if found is None else len(found)
 
@@ -256,7 +257,7 @@ class _Embedding(PaidCalls):
     async def probed(self) -> int:
         """The dimension of the endpoint's vectors; raises LlmForbidden if they cannot be those of an index."""
         try:
-            came = await self._sent(_PROBE, Bill())
+            came = await self._sent(PROBE, Bill())
         except LlmError as error:
             if isinstance(error, LlmForbidden) or not (error.answered or isinstance(error, LlmRejected)):
                 raise
@@ -267,7 +268,7 @@ class _Embedding(PaidCalls):
                 f"{self.client.where} gives one text different vectors, or different texts one: it answers in another "
                 f"order than it is asked, or {self.client.model!r} is no encoder of texts: see embed.model"
             )
-        (key,) = keys_of(self.client.shaping, _PROBE[:1])
+        (key,) = keys_of(self.client.shaping, PROBE[:1])
         # Of no text of the corpus: whatever is forgotten, this stays.
         await asyncio.to_thread(self._keep, key, came.vectors[0], came.input_tokens, ())
         return int(came.vectors.shape[1])
@@ -336,7 +337,7 @@ class _Embedding(PaidCalls):
         """Raise the error that a text met if the endpoint takes no other text, either: then no text is to blame."""
         if not self.controlled:
             try:
-                await self._sent(_PROBE[:1], Bill())
+                await self._sent(PROBE[:1], Bill())
             except LlmError:
                 raise error from None
             self.controlled = True

@@ -18,8 +18,9 @@ from indexmill.models.embedder import HashEmbedder
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from storage import runs
 from storage.folder import open_folder
+from tasks.pipeline.plan.plan import Approved
 from tests.corpora import Documents, documents, write_corpus
-from tests.flows.asking import answers_of, edited
+from tests.flows.asking import answers_of, edited, plan
 from tests.flows.children import NO_FAMILIES, Forks, Warnings, build, settings
 from tests.flows.commands import write_settings
 from tests.llm_embeddings import SPOILED_VECTORS, Embeddings
@@ -414,3 +415,48 @@ def test_a_gate_encodes_its_questions_once(quick: Path) -> None:
         night = build(chosen(quick / "store", server, edited(rows), gates=gates))
         assert night.quality is not None
         assert server.embeddings.paid_twice() == {}
+
+
+# What a plan says beforehand
+
+
+def test_a_plan_asks_nothing_and_its_cost_is_what_is_billed(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = documents(20)
+    with LlmServer() as server:
+        bill = server.embeddings
+        for night in (rows, edited(rows)):
+            plain = chosen(quick / "store", server, night)
+            calls, tokens = bill.calls, bill.tokens
+            monkeypatch.delenv("CANARY_KEY")
+            expected = plan(plain)
+            monkeypatch.setenv("CANARY_KEY", CANARY)
+            assert bill.calls == calls
+            outcome = build(plain)
+            assert expected.embed_calls.low <= outcome.embed_calls <= expected.embed_calls.high
+            assert expected.embed_tokens.low <= bill.tokens - tokens <= expected.embed_tokens.high
+            assert expected.cost.expected == pytest.approx(outcome.cost)
+            assert expected.cost.likely is not None
+            assert expected.cost.low <= outcome.cost <= expected.cost.likely <= expected.cost.high
+        assert plan(plain).cost.high == 0.0
+        Approved(expected, expected.cost.likely).check_cost()
+        with pytest.raises(BudgetReached, match=r"\(about 0\.\d+ is expected; 0\.\d+ at the very worst\)"):
+            Approved(expected, expected.cost.likely / 2).check_cost()
+
+
+def test_a_plan_bounds_what_families_have_yet_to_write(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = documents(12)
+    with LlmServer() as server:
+        bill = server.embeddings
+        for night in (rows, edited(rows)):
+            plain = chosen(quick / "store", server, night, families=ALL)
+            calls, tokens = bill.calls, bill.tokens
+            file = write_settings(quick / "indexmill.yaml", plain)
+            assert main(["plan", "-c", str(file)]) == 0
+            assert "calls for vectors: " in capsys.readouterr().out
+            expected = plan(plain)
+            outcome = build(plain)
+            assert bill.calls - calls == outcome.embed_calls
+            assert expected.embed_calls.low <= outcome.embed_calls <= expected.embed_calls.high
+            assert expected.embed_tokens.low <= bill.tokens - tokens <= expected.embed_tokens.high
+            assert expected.cost.expected is not None
+            assert outcome.cost / 4 <= expected.cost.expected <= 10 * outcome.cost  # of texts that nobody has written

@@ -21,7 +21,8 @@ from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.encoder_estimate import texts_to_send
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage
@@ -48,6 +49,7 @@ __all__ = [
     "missing_texts",
     "row_key",
     "span_key",
+    "unknown_texts",
 ]
 
 Floats = NDArray[np.float32]
@@ -121,6 +123,12 @@ def missing_texts(keys: Sequence[bytes], known: NDArray[np.bool_]) -> dict[bytes
     for row in np.flatnonzero(~known).tolist():
         first_row.setdefault(keys[row], row)
     return first_row
+
+
+def unknown_texts(texts: Sequence[str], known: Vectors) -> list[str]:
+    """The distinct texts without a known vector."""
+    keys = [row_key(text) for text in texts]
+    return [texts[row] for row in missing_texts(keys, known.holds(keys)).values()]
 
 
 def missing_passages(
@@ -349,6 +357,21 @@ def _joined(
     return joined
 
 
+def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts:
+    """The passages and sentences without a vector, each a text of its own."""
+    documents = part.table("documents", "document_id", "content_hash")
+    owners = part.table("passages", "document_id")["document_id"]
+    _, held = unchanged(part, documents)
+    found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    texts: list[str] = []
+    for own, keys, vectors in (
+        (found.passages, "passage_keys", "passages"),
+        (found.sentences, "sentence_keys", "sentences"),
+    ):
+        texts += unknown_texts(own, _known(part, keys, vectors))
+    return texts_to_send(part, texts)
+
+
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
     """The exact number of vectors to compute."""
     documents = part.table("documents", "document_id", "content_hash")
@@ -378,6 +401,7 @@ STAGE = Stage(
     settings=EmbedStageSettings,
     libraries=("numpy",),
     estimate=estimate,
+    encodes=_encodes,
     inputs=TEXTS,
     outputs=(Output("vectors", VECTORS, artifact="vectors/{label}"),),
     per_document=True,
