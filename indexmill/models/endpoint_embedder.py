@@ -99,7 +99,7 @@ class EndpointEmbedder(Embedder):
     def sent(self, texts: Sequence[str], *, query: bool = False) -> tuple[list[str], list[int]]:
         """The texts as they are sent, cut and behind their prompt, and the tokens of each."""
         prompt = self.model.prompts.query if query else self.model.prompts.document
-        whole = list(map(readable, texts))
+        whole = [readable(text) if text.strip() else _BLANK for text in texts]
         lengths = self._counter.count_tokens(whole).tolist()
         of_prompt = int(self._counter.count_tokens([prompt])[0]) - self.special_tokens if prompt else 0
         room = self.max_tokens
@@ -110,9 +110,7 @@ class EndpointEmbedder(Embedder):
         for row, offsets in zip(long, self._counter.token_offsets([whole[row] for row in long]), strict=True):
             whole[row] = whole[row][: int(offsets[room - self.special_tokens - 1, 1])]
             lengths[row] = room
-        return [f"{prompt}{text}" if text.strip() else f"{prompt}{_BLANK}" for text in whole], [
-            length + of_prompt for length in lengths
-        ]
+        return [prompt + text for text in whole], [length + of_prompt for length in lengths]
 
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
         if not len(texts):

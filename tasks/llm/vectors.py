@@ -200,7 +200,8 @@ def _vector(entry: LedgerEntry, dimension: int | None) -> Floats | None:
 def _shares(total: int, tokens: Sequence[int]) -> list[int]:
     """A number divided among texts by their tokens; the shares add up to it."""
     ends = np.cumsum(np.maximum(tokens, 1))
-    return np.diff(total * ends // ends[-1], prepend=0).tolist()
+    shares: list[int] = np.diff(total * ends // ends[-1], prepend=0).tolist()
+    return shares
 
 
 @dataclass(kw_only=True)

@@ -37,6 +37,8 @@ class CorpusRun(BaseRun, PartRunner):
     approve: called once the corpus has been read; raises if the run must not go on.
     """
 
+    makes_parts: bool
+
     def __init__(
         self,
         store: Store,

@@ -326,7 +326,7 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
     methods, k = part.settings.methods, part.settings.k
     with open_manifest(Path(part.store.url), part.digest("manifest")) as snapshot:
         if snapshot.asks_endpoint:
-            made_by = snapshot.manifest.models["encoder"]
+            made_by: Any = snapshot.manifest.models["encoder"]
             snapshot.once("encoder", lambda: question_encoder(part, made_by))
         known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
         vectors = None

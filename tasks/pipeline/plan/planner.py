@@ -62,7 +62,7 @@ _GUESS = 4
 def estimate_part(job: Job, expected: Expected) -> Estimate:
     """The estimate for a part, without making it."""
     stage = stage_of(job)
-    part = Part(open_store(job.store_url), job)
+    part: Part[Any] = Part(open_store(job.store_url), job)
     found = Estimate() if stage.estimate is None else stage.estimate(part, expected)
     if stage.encodes is None or "access" not in getattr(job.settings, "opening", ()):
         return found
