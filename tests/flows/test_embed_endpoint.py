@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import signal
 from pathlib import Path
@@ -12,12 +13,18 @@ import numpy as np
 import pytest
 
 import indexmill
+from flows.forget import forget
+from flows.run import run_build
 from indexmill.command import main
 from indexmill.errors import BudgetReached, ConfigurationError, IndexmillError, ModelUnavailable
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
+from indexmill.store.canonical import digest_of
+from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_folder
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tasks.pipeline.plan.plan import Approved
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.asking import answers_of, edited, plan
@@ -461,3 +468,65 @@ def test_a_plan_bounds_what_families_have_yet_to_write(quick: Path, capsys: pyte
             assert expected.embed_tokens.low <= bill.tokens - tokens <= expected.embed_tokens.high
             assert expected.cost.expected is not None
             assert outcome.cost / 4 <= expected.cost.expected <= 10 * outcome.cost  # of texts that nobody has written
+
+
+# What stays, and who else asks
+
+
+def test_forgetting_a_document_forgets_every_vector_in_the_ledger_but_that_of_no_text(quick: Path) -> None:
+    rows = documents(10)
+    with LlmServer() as server:
+        plain = chosen(quick / "store", server, rows)
+        build(plain)
+        assert len(answers_of(quick / "store", "vector")) > 10
+        calls = server.embeddings.calls
+        found, _ = forget(open_folder(quick / "store"), ["doc-0003"], build=lambda: build(plain))
+        assert found.answers > 10
+        (left,) = answers_of(quick / "store", "vector")
+        assert left.about == ()
+        assert server.embeddings.calls == calls  # the other texts have their vectors in their parts
+        rows.pop("doc-0003")
+        assert build(chosen(quick / "store", server, rows)).embed_calls == 0
+
+
+def test_workers_pay_together_for_a_text_that_many_documents_hold(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    from flows.cluster import private_cluster
+    from flows.dask_executor import DaskExecutor
+
+    rows = {name: (title, f"{text} Nobody saw it again.") for name, (title, text) in documents(40).items()}
+    with LlmServer(seconds=0.05) as server:
+        plain = chosen(quick / "store", server, rows, embed={"requests_per_minute": 100_000})
+        configuration = Configuration.model_validate(plain)
+        with private_cluster(2, quick / "store", configuration.endpoints) as client:
+            outcome = run_build(configuration, DaskExecutor(client), Build.run, progress=Silent())
+        bill = server.embeddings
+        assert bill.texts["Nobody saw it again."] == 1
+        assert bill.paid_twice() == {}
+        assert (outcome.embed_calls, outcome.embed_tokens) == (bill.billed_calls, bill.tokens)
+        assert {one.headers["authorization"] for one in server.requests} == {f"Bearer {CANARY}"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tokenizers") is None, reason="needs the tokenizers package")
+def test_a_tokenizer_file_counts_cuts_and_is_carried_for_readers(quick: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1, "river": 2}, unk_token="[UNK]"))  # noqa: S106 - no key
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    file = quick / "tokenizer.json"
+    file.write_text(tokenizer.to_str())
+    rows = {"long": ("Long", "The river ran past the old mill. " * 80), **documents(4)}
+    with LlmServer() as server:
+        unsaid = {"tokenizer": str(file)}
+        with pytest.raises(
+            ConfigurationError, match=r"does not say how many tokens the model reads: set embed.max_tok"
+        ):
+            build(chosen(quick / "store", server, rows, embed=unsaid))
+        plain = chosen(quick / "store", server, rows, embed={**unsaid, "max_tokens": 128}, split={"tokens": 100})
+        build(plain)
+        encoder = indexmill.open_encoder("vectors-small", base_url=server.base_url, api_key_env="CANARY_KEY")
+        with indexmill.open(quick / "store", encoder=encoder) as snapshot:
+            assert snapshot.manifest.models["encoder"]["tokenizer"] == digest_of(file.read_bytes())
+            assert snapshot.file("encoder/tokenizer.json").read_bytes() == file.read_bytes()
+            snapshot.encode(["the river " * 400])
+        assert server.embeddings.bodies[-1]["input"] == [("the river " * 64).strip()]
