@@ -486,8 +486,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/models/bounded_http.py",
-        "        if self._response.is_success and len(self.content) > LARGEST_ANSWER:\n            raise",
-        "        if len(self.content) > 100 * LARGEST_ANSWER:\n            raise",
+        "        if self._response.is_success and len(self.content) > self._largest:\n            raise",
+        "        if len(self.content) > 100 * self._largest:\n            raise",
         ("tests/indexmill/models/test_bounded_http.py::test_an_answer_without_end_is_cut_off_and_takes_no_memory",),
     ),
     Mutant(
@@ -498,8 +498,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/llm/ask.py",
-        "            if bad.is_final or bill.useless >= _USELESS:\n",
-        "            if bill.useless >= _USELESS:\n",
+        "            if bad.is_final or bill.useless >= USELESS:\n",
+        "            if bill.useless >= USELESS:\n",
         ("tests/tasks/llm/test_ask.py::test_what_is_withheld_is_paid_once_and_said_in_quarantine",),
     ),
     Mutant(
@@ -542,8 +542,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/llm/account.py",
-        "        self._paused = max(self._paused, now + seconds)\n",
-        "        self._paused = now + seconds\n",
+        "        lane.paused = max(lane.paused, now + seconds)\n",
+        "        lane.paused = now + seconds\n",
         ("tests/tasks/llm/test_account.py::test_a_pause_holds_back_all_calls_and_a_shorter_one_does_not_shorten_it",),
     ),
     Mutant(
@@ -829,8 +829,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/isolate.py",
-        "worker_environment(llm, job.store_url, asks=stage.requests is not None)",
-        "worker_environment(llm, job.store_url, asks=True)",
+        "worker_environment(endpoints, job.store_url, asks=asks)",
+        "worker_environment(endpoints, job.store_url, asks=True)",
         (
             "tests/tasks/core/test_process_environment.py::test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model",
         ),

@@ -173,7 +173,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
             order.progress.doing("starting workers")
             if dask.address is None and dask.cluster is None:
                 places = () if settings.corpus is None else settings.corpus.places
-                cluster = private_cluster(settings.run.workers, settings.store, settings.llm, places)
+                cluster = private_cluster(settings.run.workers, settings.store, settings.endpoints, places)
             else:
                 cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
             connected = stack.enter_context(cluster)

@@ -22,7 +22,7 @@ from distributed.security import Security
 
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
-from schemas.config import LlmSettings
+from schemas.config import EndpointSettings
 from schemas.places import PlaceSettings
 from tasks.core.process_environment import secret_variables, worker_environment
 
@@ -70,19 +70,19 @@ _C = TypeVar("_C", bound=_Closable)
 def private_cluster(
     workers: int | None,
     store: Path | str,
-    llm: LlmSettings | None = None,
+    endpoints: Sequence[EndpointSettings] = (),
     places: Sequence[PlaceSettings] = (),
 ) -> Iterator[Client]:
     """A client of worker processes on this machine, with TLS keys of their own, which end with the block.
 
-    workers: how many; None for one for each core. llm: the language model that stages may call; workers are given its
-    key.
+    workers: how many; None for one for each core. endpoints: of the models that stages may call; workers are given
+    their keys.
     """
     with (
         scratch_folder() as scratch,
         _private_settings(scratch),
-        _private_environment(llm, store, places),
-        started(functools.partial(_local_cluster, workers or os.cpu_count() or 1, llm, store, places)) as cluster,
+        _private_environment(endpoints, store, places),
+        started(functools.partial(_local_cluster, workers or os.cpu_count() or 1, endpoints, store, places)) as cluster,
         closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
     ):
         yield client
@@ -114,7 +114,9 @@ def quiet_logs() -> Iterator[None]:
 
 
 @contextmanager
-def _private_environment(llm: LlmSettings | None, store: Path | str, places: Sequence[PlaceSettings]) -> Iterator[None]:
+def _private_environment(
+    endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[PlaceSettings]
+) -> Iterator[None]:
     """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
 
     Those of the store and of the places of documents stay, which native code of this process reads, too.
@@ -122,7 +124,7 @@ def _private_environment(llm: LlmSettings | None, store: Path | str, places: Seq
     Dask leaves the variables for workers in `os.environ`, which is restored after the block.
     """
     before = dict(os.environ)
-    secrets = {name: before[name] for name in secret_variables(llm, store, places)}
+    secrets = {name: before[name] for name in secret_variables(endpoints, store, places)}
     try:
         for name in secrets:
             os.unsetenv(name)
@@ -135,7 +137,7 @@ def _private_environment(llm: LlmSettings | None, store: Path | str, places: Seq
 
 
 def _local_cluster(
-    count: int, llm: LlmSettings | None, store: Path | str, places: Sequence[PlaceSettings]
+    count: int, endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[PlaceSettings]
 ) -> LocalCluster:
     return LocalCluster(
         n_workers=count,
@@ -145,7 +147,7 @@ def _local_cluster(
         protocol="tls://",
         security=Security(),  # as Dask's settings say
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        env=worker_environment(llm, store, places),
+        env=worker_environment(endpoints, store, places),
         silence_logs=_LOG_LEVEL,
     )
 

@@ -54,7 +54,7 @@ def _build(order: Order) -> Outcome:
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
         order.private = True
         progress.doing("looking at the store and the corpus")
-        with order.open(), private_prefect(order.configuration.llm, progress.warn) as server:
+        with order.open(), private_prefect(order.configuration.endpoints, progress.warn) as server:
             progress.doing("loading Prefect and Dask")
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 

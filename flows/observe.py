@@ -82,12 +82,15 @@ class Observed:
 
     def _costs(self, build: Build) -> dict[str, Any]:
         report = build.report
-        model = build.configuration.llm.model
+        model, embed = build.configuration.llm.model, build.configuration.embed
         labels = {"indexmill.command": self.command} | ({} if model is None else {"gen_ai.request.model": model})
         tokens = {kind: report.total(f"llm_{kind}_tokens") for kind in ("input", "output")}
         for kind, count in tokens.items():
             if count:
                 telemetry.add("indexmill.run.tokens", count, {**labels, "gen_ai.token.type": kind})
+        if embed.asks and (vectors := report.total("embed_tokens")):
+            of_vectors = {**labels, "gen_ai.request.model": embed.model, "gen_ai.token.type": "input"}
+            telemetry.add("indexmill.run.tokens", vectors, of_vectors)
         if report.cost:
             telemetry.add("indexmill.run.cost", report.cost, labels)
         told: dict[str, Any] = {

@@ -18,6 +18,7 @@ from flows.operation import Operation, operation
 from flows.report_file import write_report
 from flows.sign import read_key, sign_unsigned
 from indexmill.errors import CorruptBlob, GateRefused
+from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import without_secrets
 from indexmill.store.canonical import digest_of
@@ -105,6 +106,9 @@ class Outcome:
     llm_calls: int
     llm_tokens: int
     llm_ledger: int  # answers found in the ledger
+    embed_calls: int  # to an encoder behind an endpoint
+    embed_tokens: int
+    embed_ledger: int  # texts whose vectors were found in the ledger
     cost: float  # of the calls, in the currency of the configured prices
     quarantined: int
     stand_ins: int  # texts of the version that a language model was to write and did not
@@ -168,6 +172,9 @@ class OpenRun:
             llm_calls=report.total("llm_calls"),
             llm_tokens=report.total("llm_tokens"),
             llm_ledger=report.total("llm_ledger"),
+            embed_calls=report.total("embed_calls"),
+            embed_tokens=report.total("embed_tokens"),
+            embed_ledger=report.total("embed_ledger"),
             cost=report.cost,
             quarantined=report.total("quarantined"),
             stand_ins=sum(found.stand_ins for found in report.stand_ins.values()),
@@ -235,7 +242,7 @@ def open_run(
     ):
         ended.callback(_report_published, configuration, record, progress)
         holds.check(store)
-        for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
+        for caution in _cautions(configuration):
             progress.warn(caution)
         build = Build(
             store,
@@ -266,6 +273,12 @@ def open_run(
             record.report = build.report.to_json()
             if approved is not None:
                 record.plan = approved.beside(build.report, time.monotonic() - began)
+
+
+def _cautions(configuration: Configuration) -> list[str]:
+    """What is missing or unwise about the models behind endpoints, before they are asked."""
+    found = open_llm(configuration.llm).cautions() if configuration.llm.asks else []
+    return found + (open_embeddings(configuration.embed).cautions() if configuration.embed.asks else [])
 
 
 def _report_published(configuration: Configuration, run: Operation, progress: Progress) -> None:

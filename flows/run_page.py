@@ -22,6 +22,9 @@ MOST_ROWS = 100
 _LONGEST = 200
 """The maximum length of a cell."""
 
+_ASKED = ("llm", "embed")
+"""How the names of the counts begin that tell of models behind endpoints."""
+
 
 def run_page(order: Order) -> str:
     """The page of a run: its end, the report that it wrote, the parts made and reused and the time of each stage."""
@@ -74,19 +77,24 @@ def quality_page(order: Order) -> str | None:
 
 
 def cost_page(order: Order) -> str | None:
-    """The page of what language models cost, by stage, and beside the plan; None if none was asked or planned."""
+    """The page of what models behind endpoints cost, by stage and beside the plan; None if none was asked."""
     if order.run is None:
         return None
     report, plan = order.run.build.report, order.run.record.plan
     asked = {
-        name: stage for name, stage in report.stages.items() if stage.counts["llm_calls"] + stage.counts["llm_ledger"]
+        name: stage
+        for name, stage in report.stages.items()
+        if any(stage.counts[f"{kind}_{count}"] for kind in _ASKED for count in ("calls", "ledger"))
     }
     if not asked and plan is None:
         return None
     lines = [f"# Cost: {report.cost:.4f}", ""]
     rows = []
     for name, stage in asked.items():
-        counts = [stage.counts[f"llm_{kind}"] for kind in ("calls", "ledger", "input_tokens", "output_tokens")]
+        counts = [
+            sum(stage.counts[f"{kind}_{count}"] for kind in _ASKED)
+            for count in ("calls", "ledger", "input_tokens", "output_tokens")
+        ]
         rows.append([name, *map(str, counts), f"{stage.cost:.4f}"])
     if rows:
         lines.append(table_of(["stage", "calls", "from the ledger", "tokens in", "tokens out", "cost"], rows))

@@ -19,14 +19,14 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.scratch import scratch_folder
 from flows.server_database import keep_database, take_database
 from indexmill.errors import IndexmillError
-from schemas.config import LlmSettings
+from schemas.config import EndpointSettings
 from tasks.core.process_environment import secret_variables, without
 
 __all__ = ["PrivateServer", "answers", "private_prefect"]
@@ -51,7 +51,7 @@ _QUIET = {
 class PrivateServer:
     """The running server. environment: the variables by which Prefect finds it; without the password."""
 
-    def __init__(self, llm: LlmSettings | None, warn: Callable[[str], None]) -> None:
+    def __init__(self, endpoints: Sequence[EndpointSettings], warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._closing = contextlib.ExitStack()
         home = self._closing.enter_context(scratch_folder())
@@ -67,7 +67,7 @@ class PrivateServer:
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
             "PREFECT_API_URL": self.url,
         }
-        self._given = {**without(secret_variables(llm)), **self.environment}
+        self._given = {**without(secret_variables(endpoints)), **self.environment}
         self._log = home / "server.log"
         self._closed = threading.Event()
         self._process = self._start()
@@ -151,17 +151,19 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def private_prefect(llm: LlmSettings | None = None, warn: Callable[[str], None] = print) -> Iterator[PrivateServer]:
+def private_prefect(
+    endpoints: Sequence[EndpointSettings] = (), warn: Callable[[str], None] = print
+) -> Iterator[PrivateServer]:
     """Start a Prefect server for this process, and set its environment variables during the block.
 
     Enter it before Prefect is first imported, which reads the environment. The server starts while the block runs,
     serves later blocks too, and ends with the process, since Prefect sends events in the background until then.
-    llm: its key is withheld from the server. warn: called if the server dies and is restarted.
+    endpoints: their keys are withheld from the server. warn: called if the server dies and is restarted.
     """
     global _server
     with _lock:
         if _server is None or not _server.running:
-            _server = PrivateServer(llm, warn)
+            _server = PrivateServer(endpoints, warn)
             atexit.register(_server.close)
         server = _server
     environment = {**server.environment, **_without_proxy(_HOST)}

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from indexmill.follower import Follower
     from indexmill.hits import Hit
     from indexmill.models.chat import Structured
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.models.openai_llm import OpenAiLlm
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.rights import UNRESTRICTED
@@ -79,6 +80,7 @@ __all__ = [
     "follow",
     "newest",
     "open",
+    "open_encoder",
     "open_llm",
     "open_reranker",
     "versions",
@@ -93,6 +95,7 @@ def open(  # noqa: A001
     manifest: str | None = None,
     cache: str | os.PathLike[str] | None = None,
     trust: Trust | str | os.PathLike[str] | None = None,
+    encoder: OpenAiEmbeddings | None = None,
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
@@ -108,6 +111,8 @@ def open(  # noqa: A001
     default. What a method needs is fetched when it is first used.
     trust: whose signatures the version must have: a ``Trust``, or a file of JSON as ``indexmill sign --help`` shows it;
     needs ``indexmill[signed]``. What is not signed so is refused before anything of it is parsed, with NotTrusted.
+    encoder: where questions are encoded if the index has its vectors from an endpoint: see ``open_encoder``. Without
+    one, such an index answers questions that come with ``vectors=``, and methods that need none.
     Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
     for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
     """
@@ -115,7 +120,14 @@ def open(  # noqa: A001
         from indexmill.snapshot import open_snapshot
 
         return open_snapshot(
-            path, version=version, alias=alias, processes=processes, manifest=manifest, cache=cache, trust=trust
+            path,
+            version=version,
+            alias=alias,
+            processes=processes,
+            manifest=manifest,
+            cache=cache,
+            trust=trust,
+            encoder=encoder,
         )
 
 
@@ -130,6 +142,7 @@ def follow(
     smoke: Sequence[str] = (),
     check: Callable[[Snapshot], object] | None = None,
     trust: Trust | str | os.PathLike[str] | None = None,
+    encoder: OpenAiEmbeddings | None = None,
 ) -> Follower:
     """An index that serves the newest version of a store, or the one an alias points to, as that moves.
 
@@ -139,9 +152,9 @@ def follow(
     then replaces at once; questions under way finish where they began. A version that fails stays out: ``refusal`` and
     the log of ``indexmill.follower`` say why, and the next look tries again. While a version is tried, two are open.
 
-    poll: None for an index that looks only when ``look()`` is called. processes, cache, trust: as ``open`` takes them.
-    methods: those to warm up; the default one of each version unless named. smoke: questions for which each of these
-    methods must find something. check: called with a new snapshot, to refuse it by raising anything.
+    poll: None for an index that looks only when ``look()`` is called. processes, cache, trust, encoder: as ``open``
+    takes them. methods: those to warm up; the default one of each version unless named. smoke: questions for which each
+    of these methods must find something. check: called with a new snapshot, to refuse it by raising anything.
     Raises as ``open`` does, and GateRefused if the first version fails a smoke question.
     """
     with LOADING:
@@ -157,6 +170,7 @@ def follow(
         smoke=smoke,
         check=check,
         trust=trust,
+        encoder=encoder,
     )
 
 
@@ -220,6 +234,39 @@ def open_llm(
         "timeout_seconds": timeout_seconds,
     }
     return openai_llm.open_llm(Endpoint.of(given))
+
+
+def open_encoder(
+    model: str,
+    *,
+    base_url: str | None = None,
+    api_key_env: str = "OPENAI_API_KEY",
+    api_key_file: str | os.PathLike[str] | None = None,
+    token_provider: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    proxy: str | None = None,
+    timeout_seconds: float = 60.0,
+) -> OpenAiEmbeddings:
+    """The endpoint that encodes questions to an index whose vectors came from one; needs ``indexmill[answer]``.
+
+    model: its name there, which must be that of the index (``models.encoder`` of the manifest). Questions are sent to
+    ``base_url``, OpenAI's by default: a snapshot never says where. The key is found as for ``open_llm``. Nothing is
+    looked up or asked before the first question. Raises ConfigurationError for settings that cannot work.
+    """
+    from indexmill.models import openai_embeddings
+    from indexmill.models.endpoint import Endpoint
+
+    given = {
+        "model": model,
+        "base_url": base_url,
+        "api_key_env": api_key_env,
+        "api_key_file": api_key_file,
+        "token_provider": token_provider,
+        "ca_file": ca_file,
+        "proxy": proxy,
+        "timeout_seconds": timeout_seconds,
+    }
+    return openai_embeddings.open_embeddings(Endpoint.of(given, "embed"))
 
 
 def open_reranker(

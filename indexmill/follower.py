@@ -27,6 +27,7 @@ from indexmill.store.signatures import Trust
 if TYPE_CHECKING:
     from indexmill.answer.base import Answer
     from indexmill.hits import Hit
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
 
 __all__ = ["Follower", "Refusal"]
 
@@ -69,6 +70,7 @@ class Follower:
         smoke: Sequence[str],
         check: Callable[[Snapshot], object] | None,
         trust: Trust | str | os.PathLike[str] | None,
+        encoder: OpenAiEmbeddings | None = None,
     ) -> None:
         if poll is not None and not poll > 0:
             raise BadInput(f"poll is {poll}; expected seconds above 0, or None for an index that looks when it is told")
@@ -77,6 +79,7 @@ class Follower:
         self._path, self._alias, self._poll = path, alias, poll
         self._processes, self._cache, self._trust = processes, cache, None if trust is None else Trust.of(trust)
         self._methods, self._smoke, self._check = tuple(methods), tuple(smoke), check
+        self._encoder = encoder
         self._lock, self._looking = Lock(), Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -175,7 +178,12 @@ class Follower:
             if before is not None and before.ref == ref:
                 return before
             return open_snapshot(
-                self._path, ref.version, processes=self._processes, cache=self._cache, trust=self._trust
+                self._path,
+                ref.version,
+                processes=self._processes,
+                cache=self._cache,
+                trust=self._trust,
+                encoder=self._encoder,
             )
 
     def _try(self, fresh: Snapshot, before: Snapshot | None) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from indexmill.answer.base import Answer
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.masks import Masks, Selection
     from indexmill.retrieve.worker_pool import ReaderPool
@@ -119,6 +120,7 @@ class Snapshot:
         self._lock = Lock()
         self._cache: dict[str | tuple[str, ...], Any] = {}
         self._closed = False
+        self._endpoint: OpenAiEmbeddings | None = None
         self._used_ways: set[tuple[object, ...]] = set()
         """The retrieval methods used so far: the first use of each imports modules."""
 
@@ -388,7 +390,8 @@ class Snapshot:
     def encode(self, questions: Sequence[str]) -> Vectors:
         """The questions' vectors ``(n_questions, d) float32``, of unit length, from the encoder the snapshot carries.
 
-        Raises ModelUnavailable if that encoder cannot be opened here.
+        If its vectors came from an endpoint, that is asked, where ``use_encoder`` or ``open`` named it; the errors are
+        those of ``indexmill.models.llm_errors``. Raises ModelUnavailable if the encoder cannot be opened here.
         """
         return self._encoded(questions, lambda encoder, texts: encoder.encode_queries(texts))
 
@@ -416,7 +419,21 @@ class Snapshot:
         """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
         from indexmill.retrieve.encoder import open_encoder
 
-        return self.once("encoder", lambda: open_encoder(self))
+        return self.once("encoder", lambda: open_encoder(self, self._endpoint))
+
+    def use_encoder(self, endpoint: OpenAiEmbeddings | None) -> None:
+        """Have questions encoded there, if the vectors came from an endpoint: what ``indexmill.open_encoder`` returns.
+
+        A snapshot that carries its encoder uses that. Without an endpoint, nothing is asked. Call it before the first
+        question.
+        """
+        self._endpoint = endpoint
+
+    @property
+    def asks_endpoint(self) -> bool:
+        """True if questions are encoded by an endpoint, which ``use_encoder`` names."""
+        made_by = self.manifest.models.get("encoder")
+        return isinstance(made_by, dict) and made_by.get("backend") == "openai"
 
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
@@ -585,8 +602,23 @@ def open_snapshot(
     manifest: str | None = None,
     cache: str | os.PathLike[str] | None = None,
     trust: Trust | str | os.PathLike[str] | None = None,
+    encoder: OpenAiEmbeddings | None = None,
 ) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
+    snapshot = _opened(path, version, alias, processes, manifest, cache, trust)
+    snapshot.use_encoder(encoder)
+    return snapshot
+
+
+def _opened(
+    path: str | os.PathLike[str],
+    version: int | None,
+    alias: str | None,
+    processes: int,
+    manifest: str | None,
+    cache: str | os.PathLike[str] | None,
+    trust: Trust | str | os.PathLike[str] | None,
+) -> Snapshot:
     from indexmill.store.blob_cache import BlobCache
     from indexmill.store.bucket import place_of
     from indexmill.store.exported import ExportedFolder, is_exported

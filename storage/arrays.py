@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from indexmill.store.folder import hash_file
 from indexmill.store.packs import write_pack
 from storage.protocol import Store
 from storage.writing import writing_to_store
@@ -16,8 +17,12 @@ from storage.writing import writing_to_store
 __all__ = ["put_pack"]
 
 
-def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, int]:
+def put_pack(
+    store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]], there: Container[str] = ()
+) -> tuple[str, int]:
     """Store arrays as one blob; returns its digest and length.
+
+    there: blobs that need not be stored again: a bucket would be sent all of them.
 
     The file is written in a new folder of the run's scratch folder, so that two tasks, or a retried one, never
     collide; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
@@ -26,4 +31,5 @@ def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> t
     with writing_to_store(scratch / "pack"), tempfile.TemporaryDirectory(dir=scratch, prefix="pack-") as folder:
         path = Path(folder) / "pack"
         size = write_pack(path, arrays)
-        return store.put_blob(path), size
+        digest = hash_file(path)[0] if there else ""
+        return digest if digest in there else store.put_blob(path), size

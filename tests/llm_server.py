@@ -5,7 +5,8 @@
         assert server.billed.calls == 2
 
 The answer to a prompt is a function of its content and schema alone, so that two runs get the same answers whatever
-faults lie between. Batches and files are served by ``tests.llm_batches``.
+faults lie between. Batches and files are served by ``tests.llm_batches``, vectors by
+``tests.llm_embeddings``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.llm_batches import Batches
+from tests.llm_embeddings import Embeddings
 from tests.llm_extracts import extract_answer
 
 CANARY = "sk-canary-7f3d9a51c2e84b60"
@@ -163,7 +165,7 @@ class LlmServer:
 
     answer: what to answer, in place of ``default_answer``. lacks: the response formats and parameters that are answered
     with 400, such as json_schema, max_tokens or temperature. keys: the keys that are let in; any by default. seconds:
-    how long each call takes. tls: serves https.
+    how long each call takes. tls: serves https. embeddings: what it says of texts.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class LlmServer:
         keys: Collection[str] | None = None,
         seconds: float = 0.0,
         tls: ssl.SSLContext | None = None,
+        embeddings: Embeddings | None = None,
     ) -> None:
         self.answer: Answering = answer or default_answer
         self.faults = faults or Faults()
@@ -189,6 +192,7 @@ class LlmServer:
         self.lock = threading.RLock()
         self.stopping = threading.Event()
         self.batches = Batches(self)
+        self.embeddings = embeddings or Embeddings()
         self._attempts: Counter[str] = Counter()
         self._calls = 0
         self._http = _Http(self, tls)
@@ -233,6 +237,8 @@ class LlmServer:
         if (method, parts.path) == ("POST", "/v1/chat/completions"):
             return self._chat(received)
         self._keep(received)
+        if (method, parts.path) == ("POST", "/v1/embeddings"):
+            return self._embed(received)
         return self.batches.reply(received)
 
     def complete(self, chat: Mapping[str, Any], fault: str | None = None) -> tuple[dict[str, Any], Any]:
@@ -318,6 +324,16 @@ class LlmServer:
             with self.lock:
                 self.in_flight -= 1
 
+    def _embed(self, received: Received) -> Reply | None:
+        with self.lock:
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return self.embeddings.reply(self, received)
+        finally:
+            with self.lock:
+                self.in_flight -= 1
+
     def _answered(self, received: Received, chat: Mapping[str, Any], fault: str | None) -> Reply | None:
         if self.seconds:
             self.stopping.wait(self.seconds)
@@ -329,7 +345,7 @@ class LlmServer:
         for parameter in sorted(self.lacks & set(chat)):
             return Reply.error(400, f"Unsupported parameter: '{parameter}' is not supported with this model.")
         if fault in REFUSED_HERE | REJECTED_HERE:
-            return self._refused(fault, chat)
+            return self.refused(fault, chat["messages"][-1]["content"])
         if fault == "drop":
             return None
         if fault == "hang":
@@ -348,7 +364,7 @@ class LlmServer:
         cut = len(reply.body) // 2 if fault == "drop-midway" else None
         return Reply(200, reply.body, reply.headers, cut, self.faults.slow_seconds if fault == "slow" else 0.0)
 
-    def _refused(self, fault: str, chat: Mapping[str, Any]) -> Reply:
+    def refused(self, fault: str, asked: str) -> Reply:
         """An error status; the message repeats the prompt and the key, as real endpoints do."""
         status = int(fault[:3])
         now = time.time()
@@ -359,7 +375,7 @@ class LlmServer:
             "ms": {"retry-after-ms": f"{self.faults.retry_after * 1000:g}"},
         }.get(fault[4:], {})
         code = "insufficient_quota" if fault == "429-quota" else None
-        said = f"status {status} for key {CANARY} and prompt {chat['messages'][-1]['content'][:200]}"
+        said = f"status {status} for key {CANARY} and prompt {asked[:200]}"
         return Reply.error(status, "response_format is not supported" if "format" in fault else said, code, headers)
 
 

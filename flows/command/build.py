@@ -92,6 +92,12 @@ def outcome_lines(outcome: Outcome) -> Iterator[str]:
             f"language model: {counted(outcome.llm_calls, 'call')}, {counted(outcome.llm_tokens, 'token')}, "
             f"cost {outcome.cost:.4f}; {counted(outcome.llm_ledger, 'answer was', 'answers were')} in the ledger"
         )
+    if outcome.embed_calls or outcome.embed_ledger:
+        yield (
+            f"vectors of the endpoint: {counted(outcome.embed_calls, 'call')}, "
+            f"{counted(outcome.embed_tokens, 'token')}; {outcome.embed_ledger:,} in the ledger; cost of all calls "
+            f"{outcome.cost:.4f}"
+        )
     if outcome.quality is not None:
         yield from quality_lines(outcome.quality)
     if outcome.quarantined:

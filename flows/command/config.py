@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import yaml
@@ -13,14 +13,18 @@ import yaml
 from flows.command.shared import configuration_of
 from indexmill.command.options import DEFAULT_STORE, Options, anchored, common
 from indexmill.errors import IndexmillError
+from indexmill.models.openai_connection import OpenAiConnection
+from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import without_secrets
 from indexmill.text.printable import printable
 from indexmill.text.table import table
-from schemas.config import Configuration, LlmSettings
+from schemas.config import Configuration, EndpointSettings
 from schemas.corpus import CorpusSettings
 
 __all__ = ["command"]
+
+S = TypeVar("S", bound=EndpointSettings)
 
 
 @click.command("config")
@@ -29,11 +33,13 @@ __all__ = ["command"]
 def command(options: Options, changed: bool) -> None:
     """Print every setting with its value and where it comes from: the file, an option, or the default.
 
-    Passwords in URLs are hidden. The language model's key is never printed, only whether there is one and where it was
-    found; no model is called. Exit code 2: the configuration is wrong.
+    Passwords in URLs are hidden. Keys of models behind endpoints are never printed, only whether there is one and where
+    it was found; no model is called. Exit code 2: the configuration is wrong.
     """
     configuration = configuration_of(options)
-    key, cautions = _key(configuration.llm)  # first, so that its text is known to `redacted`
+    key, cautions = _key(configuration.llm, open_llm)  # first, so that its text is known to `redacted`
+    encoder_key, more = _key(configuration.embed, open_embeddings)
+    cautions += more
     settings = without_secrets(configuration.model_dump(mode="json"))
     path = options.configuration_path()
     written = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -45,21 +51,32 @@ def command(options: Options, changed: bool) -> None:
         settings = _only(settings, origins)
     if options.json:
         file = None if path is None else str(path)
-        options.print_json({"file": file, "settings": settings, "from": origins, "key": key, "cautions": cautions})
+        options.print_json(
+            {
+                "file": file,
+                "settings": settings,
+                "from": origins,
+                "key": key,
+                "encoder_key": encoder_key,
+                "cautions": cautions,
+            }
+        )
         return
     rows = [[name, json.dumps(value, ensure_ascii=False), origins[name]] for name, value in _leaves(settings)]
     click.echo(table(["setting", "value", "from"], rows) if rows else "every setting has its default")
     click.echo(printable(f"key of the language model: {_key_text(key)}"))
+    if configuration.embed.asks:
+        click.echo(printable(f"key of the encoder: {_key_text(encoder_key)}"))
     for caution in cautions:
         click.echo(printable(f"warning: {caution}"), err=True)
 
 
-def _key(llm: LlmSettings) -> tuple[dict[str, Any], list[str]]:
+def _key(settings: S, opened: Callable[[S], OpenAiConnection]) -> tuple[dict[str, Any], list[str]]:
     """Whether a key is needed and found, as {"needed", "found", "from", "problem"}, and what is unwise about it."""
     key: dict[str, Any] = {"needed": False, "found": False, "from": None, "problem": None}
-    if llm.backend != "openai":
+    if not settings.asks:
         return key, []
-    model = open_llm(llm)
+    model = opened(settings)
     key["needed"] = model.keys.required
     try:
         key["found"] = model.keys.check()
@@ -67,7 +84,7 @@ def _key(llm: LlmSettings) -> tuple[dict[str, Any], list[str]]:
         model.check()
     except IndexmillError as error:
         key["problem"] = str(error)
-    return key, model.keys.cautions(model.base_url)
+    return key, model.keys.cautions(model.base_url, model.names.url)
 
 
 def _key_text(key: Mapping[str, Any]) -> str:

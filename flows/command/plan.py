@@ -79,6 +79,8 @@ def _lines(plan: Plan) -> list[str]:
     calls = f"LLM calls: {_range(plan.llm_calls)}"
     if plan.llm_calls.high:
         calls += f"; tokens: {_range(plan.llm_tokens.input)} in, {_range(plan.llm_tokens.output)} out"
+    if plan.embed_calls.high:
+        calls += f"; calls for vectors: {_range(plan.embed_calls)}; tokens: {_range(plan.embed_tokens)}"
     lines.append(f"{calls}; cost: {_cost(cost)}")
     if cost.unpriced:
         lines.append(f"without {', '.join(cost.unpriced)}, for which `prices:` has no price")
@@ -124,9 +126,10 @@ def _cost(cost: Cost) -> str:
     bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
     if cost.expected is None or cost.likely is None or cost.low == cost.high:
         return f"{bounds} {cost.currency}"
+    judged = f", judged from {cost.answers:,} answers" if cost.answers else ""
     return (
-        f"about {money(cost.expected)} {cost.currency}, hardly more than {money(cost.likely)}, judged from "
-        f"{cost.answers:,} answers; at the very worst {money(cost.high)}"
+        f"about {money(cost.expected)} {cost.currency}, hardly more than {money(cost.likely)}{judged}; at the very "
+        f"worst {money(cost.high)}"
     )
 
 

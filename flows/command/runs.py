@@ -129,6 +129,9 @@ _COLUMNS = {
     "llm_calls": "calls",
     "llm_ledger": "from ledger",
     "llm_tokens": "tokens",
+    "embed_calls": "vector calls",
+    "embed_ledger": "vectors from ledger",
+    "embed_tokens": "vector tokens",
     "cost": "cost",
 }
 """The counts of a stage that its row shows, and what they are called there."""

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.asking import Ask
 from indexmill.answer.base import Answer, Answering, Reply, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
@@ -17,6 +17,7 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.models.patience import Patience
 from indexmill.retrieve.base import check_count
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.family import load

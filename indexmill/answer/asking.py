@@ -1,30 +1,19 @@
-"""Interactive calls of a language model: a few retries, one repair, and no ledger.
-
-The pipeline asks differently (``tasks.llm``): there, nothing is lost and a request may wait for a quarter of an hour.
-"""
+"""Interactive calls of a language model: a few retries, one repair, and no ledger."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.answer.turns import Turns
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnusable
+from indexmill.models.patience import Patience, Sleep, patiently
 from indexmill.models.readable import BadAnswer, value_of
 
-__all__ = ["Ask", "Patience", "answer_or_error", "read_answer"]
-
-_FIRST_WAIT = (
-    0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
-)
-
-_USELESS = 3  # attempts of a call that returns unusable answers, each of them billed
+__all__ = ["Ask", "answer_or_error", "read_answer"]
 
 _ADVICE = {
     "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
@@ -33,17 +22,6 @@ _ADVICE = {
     "filtered": "was withheld by a filter of the endpoint",
     "declined": "is a refusal",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """The limits of one question's calls.
-
-    attempts: of one call, the first included. deadline_seconds: no attempt begins later than this.
-    """
-
-    attempts: int = 4
-    deadline_seconds: float = 60.0
 
 
 @dataclass
@@ -58,7 +36,7 @@ class Ask:
     turns: Turns
     max_output_tokens: int
     patience: Patience = field(default_factory=Patience)
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    sleep: Sleep = asyncio.sleep
     input_tokens: int = field(default=0, init=False)
     output_tokens: int = field(default=0, init=False)
     calls: int = field(default=0, init=False)
@@ -83,30 +61,19 @@ class Ask:
             raise _unusable(bad, completion) from None
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None) -> Completion:
+        async def attempt() -> Completion:
+            self.calls += 1
+            try:
+                completion = await self.llm.complete(request, correction)
+            except LlmError as error:
+                if isinstance(error.billed, Completion):
+                    self._count(error.billed)
+                raise
+            self._count(completion)
+            return completion
+
         async with self.turns.turn():
-            ends = time.monotonic() + self.patience.deadline_seconds
-            for attempt in itertools.count(1):
-                self.calls += 1
-                try:
-                    completion = await self.llm.complete(request, correction)
-                except LlmError as error:
-                    if isinstance(error.billed, Completion):
-                        self._count(error.billed)
-                    wait = (error.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
-                    if not error.retry or self.turns.ended:
-                        raise
-                    most = self.patience.attempts if not error.answered else min(self.patience.attempts, _USELESS)
-                    if attempt >= most or time.monotonic() + wait > ends:
-                        error.args = (f"{error}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
-                        raise
-                    failed = error
-                else:
-                    self._count(completion)
-                    return completion
-                await self.sleep(wait)
-                if self.turns.ended:
-                    raise failed
-        raise AssertionError("unreachable")
+            return await patiently(attempt, self.patience, self.sleep, lambda: self.turns.ended)
 
     def _count(self, completion: Completion) -> None:
         self.input_tokens += completion.input_tokens

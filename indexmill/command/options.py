@@ -151,7 +151,7 @@ class Options:
                 raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
             store = self.store_path()
             with Waiting(f"opening the candidate of run {self.run} in {store}", only_terminals=True):
-                return open_candidate(store, self.run, processes)
+                return self._with_encoder(open_candidate(store, self.run, processes))
         if self.version is not None and self.alias is not None:
             raise BadInput(
                 f"the version {self.version} and --alias {self.alias} are given; expected one of them at most"
@@ -159,7 +159,20 @@ class Options:
         number, alias = selection(self.version)
         store = self.store_path()
         with Waiting(f"opening the snapshot in {store}", only_terminals=True):
-            return open_snapshot(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
+            opened = open_snapshot(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
+        return self._with_encoder(opened)
+
+    def _with_encoder(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot; if an endpoint encodes its questions, with the one that the configuration file names."""
+        if snapshot.asks_endpoint:
+            from indexmill.command.encoder import encoder_of
+
+            try:
+                snapshot.use_encoder(encoder_of(self))
+            except BaseException:
+                snapshot.close()
+                raise
+        return snapshot
 
     def snapshot_name(self, version: int | None) -> str:
         """What a command calls the snapshot that it read: its version where it has one."""

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from indexmill.answer.answers import run_coroutine
-from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.asking import Ask
 from indexmill.answer.base import Bill
 from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
+from indexmill.models.patience import Patience
 
 __all__ = ["ABSTRACT", "USERS", "GeneratedQuestions", "abstract_questions", "questions_of"]
 

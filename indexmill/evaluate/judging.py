@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexmill.answer.answers import run_coroutine
-from indexmill.answer.asking import Ask, Patience, answer_or_error
+from indexmill.answer.asking import Ask, answer_or_error
 from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns, all_of
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
+from indexmill.models.patience import Patience
 
 __all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "combine_verdicts", "judge"]
 

@@ -20,14 +20,21 @@ LARGEST_ERROR = 1_000_000
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that bounds every answer it reads; callers that stream a successful answer count bytes themselves."""
+    """A client that bounds every answer it reads; callers that stream a successful answer count bytes themselves.
+
+    largest: the most bytes of an answer.
+    """
+
+    def __init__(self, *, largest: int = LARGEST_ANSWER, **options: Any) -> None:
+        super().__init__(**options)
+        self._largest = largest
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raises LlmUnusable where the answer is larger than `LARGEST_ANSWER`."""
+        """Send a request; raises LlmUnusable where the answer is larger than `largest`."""
         response = await super().send(request, stream=True, **options)
         if stream and response.is_success:
             return response
-        whole = _Whole(response)
+        whole = _Whole(response, self._largest)
         try:
             async with contextlib.aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
@@ -64,15 +71,15 @@ def too_large(response: httpx2.Response, most: int) -> LlmUnusable:
 class _Whole:
     """The part of a body received so far."""
 
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: httpx2.Response, largest: int = LARGEST_ANSWER) -> None:
         self.content = bytearray()
-        self._response = response
+        self._response, self._largest = response, largest
 
     def takes(self, chunk: bytes) -> bool:
         """Add the next bytes; return False if no more are wanted."""
         self.content += chunk
-        if self._response.is_success and len(self.content) > LARGEST_ANSWER:
-            raise too_large(self._response, LARGEST_ANSWER)
+        if self._response.is_success and len(self.content) > self._largest:
+            raise too_large(self._response, self._largest)
         if not self._response.is_success and len(self.content) > LARGEST_ERROR:
             del self.content[LARGEST_ERROR:]
             return False

@@ -31,7 +31,7 @@ import numpy as np
 from indexmill.errors import ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.models.headway import Items, headway
-from indexmill.models.pooling import mean
+from indexmill.models.pooling import mean, unit_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,11 +44,13 @@ __all__ = [
     "EncoderFingerprint",
     "HashEmbedder",
     "Pass",
+    "PassEmbedder",
     "Prompts",
     "Spans",
     "TokenEncoder",
     "Tokeniser",
     "cut_dimension",
+    "readable",
     "self_test",
     "tokens_left",
 ]
@@ -79,6 +81,7 @@ class EncoderFingerprint:
     document_prompt: str = ""
     whole_dimension: int = 0  # the model's own, where vectors are cut
     device: str = ""  # that torch runs on; empty for other back-ends, which run on the processor
+    asked_dimension: int = 0  # that an endpoint is asked for; 0 for all that its model gives
 
     def as_dict(self) -> dict[str, Any]:
         """The fingerprint as plain values for canonical JSON, without fields that have their default."""
@@ -131,10 +134,7 @@ class Encoded(NamedTuple):
 
 
 class Embedder(ABC):
-    """Turns texts into unit vectors. Every method may be called from several threads.
-
-    A back-end provides tokens and hidden states; texts of one length share a pass, and each is pooled separately.
-    """
+    """Turns texts into unit vectors. Every method may be called from several threads."""
 
     dimension: int
     """The dimension of a vector."""
@@ -145,21 +145,13 @@ class Embedder(ABC):
     special_tokens: int
     """The number of special tokens of every text."""
 
-    pools_spans = True
+    pools_spans = False
     """True if a span's vector is pooled from the text around it, as a mean can be; else it has a pass of its own."""
-
-    tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
-
-    questions_alone = False
-    """True if each question has a pass of its own."""
-
-    def _texts_per_pass(self, length: int) -> int:
-        return max(1, self.tokens_per_pass // length)
 
     @property
     @abstractmethod
     def fingerprint(self) -> EncoderFingerprint:
-        """The inputs that determine the vectors. The first access runs the self-test (well under a second)."""
+        """The inputs that determine the vectors. The first access may run a self-test (well under a second)."""
 
     @abstractmethod
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
@@ -168,6 +160,45 @@ class Embedder(ABC):
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The length of each text in tokens: nothing cut off, special tokens included, no prompt."""
+
+    @abstractmethod
+    def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
+        """The unit vectors of some texts behind their prompt, (n, dimension) float32."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The unit vectors of some documents, (n, dimension) float32, in their order."""
+        return self._encode(texts, query=False)
+
+    def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """The unit vectors of some questions, (n, dimension) float32, in their order."""
+        return self._encode(questions, query=True)
+
+    def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The vectors of some documents, and those of spans in them, each from a pass of its own characters.
+
+        The second array has a row per span, in the order of the texts and of the spans in each.
+        """
+        if len(texts) != len(spans):
+            raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
+        alone = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
+        return self.encode(texts), self.encode(alone)
+
+
+class PassEmbedder(Embedder):
+    """An embedder that runs here: texts of one length share a pass, and each is pooled separately.
+
+    A back-end provides tokens and hidden states.
+    """
+
+    pools_spans = True
+
+    tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
+
+    questions_alone = False
+    """True if each question has a pass of its own."""
+
+    def _texts_per_pass(self, length: int) -> int:
+        return max(1, self.tokens_per_pass // length)
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
@@ -181,19 +212,11 @@ class Embedder(ABC):
         """The vectors of spans, from the means of their hidden states ``(spans, hidden)``."""
         return means
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some documents, (n, dimension) float32, in their order."""
-        return self._encode(texts, query=False)
-
-    def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some questions, (n, dimension) float32, in their order."""
-        return self._encode(questions, query=True)
-
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
         pooled = np.zeros((len(texts), self.dimension), np.float32)
         for rows, encoded, _ in self._passes(texts, query=query, spans=False):
             pooled[rows] = encoded.vectors[:, : self.dimension]
-        return _normalised(pooled)
+        return unit_rows(pooled)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The vectors of some documents, and those of spans in them.
@@ -203,11 +226,8 @@ class Embedder(ABC):
         characters; so does every span where the encoder does not pool spans. The second array has a row per span, in
         the order of the texts and of the spans in each.
         """
-        if len(texts) != len(spans):
-            raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
-        if not self.pools_spans:
-            alone_texts = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
-            return self.encode(texts), self.encode(alone_texts)
+        if len(texts) != len(spans) or not self.pools_spans:
+            return super().encode_with_spans(texts, spans)
         starts = np.cumsum([0, *map(len, spans)])
         pooled = np.zeros((len(texts), self.dimension), np.float32)
         of_spans = np.zeros((int(starts[-1]), self.dimension), np.float32)
@@ -229,12 +249,12 @@ class Embedder(ABC):
             if found:
                 of_spans[found] = self._of_spans(np.stack(means))[:, : self.dimension]
                 pooled_spans[found] = True
-        of_spans = _normalised(of_spans)
+        of_spans = unit_rows(of_spans)
         alone = np.flatnonzero(~pooled_spans)
         if len(alone):
             every = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
             of_spans[alone] = self.encode([every[at] for at in alone.tolist()])
-        return _normalised(pooled), of_spans
+        return unit_rows(pooled), of_spans
 
     def _passes(
         self, texts: Sequence[str], *, query: bool, spans: bool
@@ -243,7 +263,7 @@ class Embedder(ABC):
 
         A text without a token, as the empty text is to a tokenizer without special ones, is in none.
         """
-        texts = list(map(_readable, texts))
+        texts = list(map(readable, texts))
         tokens = list(self._tokenise(texts, query=query, offsets=spans))
         by_length: dict[int, list[int]] = {}
         for row, of_text in enumerate(tokens):
@@ -319,7 +339,7 @@ def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "
     return max_tokens - taken
 
 
-class TokenEncoder(Tokeniser, Embedder):
+class TokenEncoder(Tokeniser, PassEmbedder):
     """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share.
 
     max_tokens: of all that the model reads, the prompt included.
@@ -397,11 +417,11 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
         while stop < len(texts) and stop - at < _CHUNK and (stop == at or len(texts[stop]) <= room):
             room -= len(texts[stop])
             stop += 1
-        yield list(map(_readable, texts[at:stop]))
+        yield list(map(readable, texts[at:stop]))
         at = stop
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """The text; a lone surrogate, which has no UTF-8, is read as a question mark."""
     try:
         text.encode("utf-8")
@@ -427,13 +447,7 @@ def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
     return np.fromiter(itertools.chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
 
 
-def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The rows, scaled to length 1."""
-    lengths = np.sqrt(np.add.reduce(np.square(rows, dtype=np.float64), axis=1, keepdims=True))
-    return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
-
-
-class HashEmbedder(Embedder):
+class HashEmbedder(PassEmbedder):
     """A deterministic double: bags of hashed words and character trigrams, so that similar texts have similar vectors.
 
     It needs NumPy alone. Every vector includes a small hash of the surrounding text, so that a span's vector differs
@@ -528,7 +542,7 @@ _SAMPLE = (
 )
 
 
-def self_test(embedder: Embedder) -> bool:
+def self_test(embedder: PassEmbedder) -> bool:
     """True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
 
     Lengths from a few tokens to the maximum, passes of one row and of many; well under a second.

@@ -1,4 +1,4 @@
-"""The settings of a model that readers ask, checked: those of the section `llm` that are not the pipeline's alone."""
+"""The settings of a model that readers ask, checked: those of a section that are not the pipeline's alone."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ class Endpoint:
         return "openai"
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Endpoint:
-        """The endpoint of some settings, those of no meaning here left out; raises ConfigurationError for a bad one."""
+    def of(cls, settings: Mapping[str, Any], section: str = "llm") -> Endpoint:
+        """The endpoint of some settings, those of no meaning here left out; raises ConfigurationError for a bad one.
+
+        section: of the settings, for messages.
+        """
         known = {one.name for one in fields(cls)}
         adapter = TypeAdapter(cls)
         try:
             return adapter.validate_python({name: settings[name] for name in settings if name in known})
         except ValidationError as error:
-            raise ConfigurationError("; ".join(mistakes(error, adapter.json_schema(), "llm"))) from None
+            raise ConfigurationError("; ".join(mistakes(error, adapter.json_schema(), section))) from None

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.secrets import redacted
 
-__all__ = ["Failure", "SettingNames", "lost_connection", "retry_after"]
+__all__ = ["LLM_SETTINGS", "Failure", "SettingNames", "lost_connection", "retry_after"]
 
 _NO_MONEY = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
@@ -46,6 +46,7 @@ class SettingNames:
     certificates: str = "llm.ca_file"
     proxy: str = "llm.proxy"
     service: str = "chat completion"
+    timeout: str = "llm.timeout_seconds"
 
 
 LLM_SETTINGS = SettingNames()

@@ -43,10 +43,13 @@ class ModelCall:
 
 
 @contextmanager
-def model_call(operation: str, model: str, base_url: str, task: str, max_tokens: int) -> Iterator[ModelCall]:
+def model_call(
+    operation: str, model: str, base_url: str, task: str, max_tokens: int | None = None
+) -> Iterator[ModelCall]:
     """Report the call of the block, as a part of the current span.
 
     operation: what the conventions call it, such as ``chat``. task: the kind of question, such as ``summary``.
+    max_tokens: the limit of the answer, if it has one.
     """
     url = urlsplit(base_url)
     labels: dict[str, str | int] = {
@@ -57,7 +60,9 @@ def model_call(operation: str, model: str, base_url: str, task: str, max_tokens:
     }
     if url.port is not None:
         labels["server.port"] = url.port
-    more: dict[str, str | int] = {"gen_ai.request.max_tokens": max_tokens, "indexmill.llm.task": task}
+    more: dict[str, str | int] = {"indexmill.llm.task": task}
+    if max_tokens is not None:
+        more["gen_ai.request.max_tokens"] = max_tokens
     began = time.perf_counter()
     with span(f"{operation} {model}", labels | more, kind="client", inner=True) as told:
         call = ModelCall(told)

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["POOLINGS", "mean", "pooled"]
+__all__ = ["POOLINGS", "mean", "pooled", "unit_rows"]
 
 
 def mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -54,3 +54,9 @@ def pooled(states: NDArray[np.float32], pooling: str, skip: int = 0) -> NDArray[
     states = states[min(skip, len(states) - 1) :]
     vectors = [POOLINGS[mode](states) for mode in pooling.split("+")]
     return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+
+
+def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The rows, scaled to length 1."""
+    lengths = np.sqrt(np.add.reduce(np.square(rows, dtype=np.float64), axis=1, keepdims=True))
+    return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)

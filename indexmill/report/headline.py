@@ -13,7 +13,7 @@ __all__ = ["Card", "headline"]
 
 _SAME = 0.0005
 """Recalls that differ by less are written alike."""
-_PLANNED = ("cost", "llm_calls", "llm_tokens")
+_PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
 """The figures of a plan above which a run is to be looked at."""
 
 
@@ -102,6 +102,9 @@ def _cost(facts: Facts) -> Card:
         lines.append(f"{counted(int(calls), 'call')}, {counted(int(tokens), 'token')} of a language model")
     else:
         lines.append("No language model was asked.")
+    if run.total("embed_calls"):
+        calls, tokens = run.total("embed_calls"), run.total("embed_tokens")
+        lines.append(f"{counted(int(calls), 'call')}, {counted(int(tokens), 'token')} for vectors")
     if told := _beside(planned.get("cost"), money):
         lines.append(f"money planned: {told}")
     work = run.total("work")

@@ -30,15 +30,19 @@ FAILURES = {
     "llm_maybe_billed": "calls without an answer that may be billed",
     "llm_batch_unusable": "unusable answers of batches",
     "llm_batch_unanswered": "unanswered requests of batches",
+    "embed_refused": "texts without a vector",
+    "embed_retries": "calls for vectors tried again",
+    "embed_maybe_billed": "calls for vectors without an answer that may be billed",
 }
-"""The counts of a stage that tell of failures of a language model, and what a report calls them."""
+"""The counts of a stage that tell of failures of a model behind an endpoint, and what a report calls them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
     """One stage of a run. began: seconds after the run's start. wall: seconds with a part at work. work: over workers.
 
-    cost: in the currency of the configured prices.
+    embed_calls, embed_ledger, embed_tokens: of an encoder behind an endpoint; calls, ledger, tokens: of a language
+    model. cost: of both, in the currency of the configured prices.
     """
 
     name: str
@@ -55,6 +59,9 @@ class StageRun:
     calls: int = 0
     ledger: int = 0
     tokens: int = 0
+    embed_calls: int = 0
+    embed_ledger: int = 0
+    embed_tokens: int = 0
     cost: float = 0.0
     refused_rows: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)

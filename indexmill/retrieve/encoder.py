@@ -1,4 +1,4 @@
-"""The encoder of questions: the snapshot's own, else the model it names, if installed.
+"""The encoder of questions: the snapshot's own, else the model it names, if installed, or an endpoint that is given.
 
 Prompts and the dimension come from the manifest, which says how the index's own texts were encoded.
 """
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from indexmill.models.embedder import Embedder
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["STREAMS", "open_encoder"]
@@ -24,8 +25,10 @@ STREAMS = 2
 _ADVICE = "or pass the questions' vectors with vectors="
 
 
-def open_encoder(artifacts: Artifacts) -> Embedder:
+def open_encoder(artifacts: Artifacts, endpoint: OpenAiEmbeddings | None = None) -> Embedder:
     """Open the encoder that made the snapshot's vectors.
+
+    endpoint: is asked where these came from an endpoint; nothing else is asked anything.
 
     In this order: the artifacts ``encoder/*`` of the snapshot, the deterministic double, or the model that the
     manifest names, if its files are installed and their digest matches. Raises ModelUnavailable if there is none, with
@@ -37,6 +40,8 @@ def open_encoder(artifacts: Artifacts) -> Embedder:
     # bf16 agrees with f32 to four digits, so a machine without it may still encode questions.
     precision = "f32" if made_by.get("precision") == "f32" else "auto"
     try:
+        if made_by.get("backend") == "openai":
+            return _behind_endpoint(artifacts, made_by, endpoint)
         if carried:
             from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
 
@@ -51,6 +56,25 @@ def open_encoder(artifacts: Artifacts) -> Embedder:
         return _installed(str(made_by.get("model", "")), str(made_by.get("weights", "")), precision)
     except ModelUnavailable as error:
         raise ModelUnavailable(f"{artifacts.path}: questions cannot be encoded here: {error}; {_ADVICE}") from error
+
+
+def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint: OpenAiEmbeddings | None) -> Embedder:
+    """The encoder behind an endpoint; raises ModelUnavailable if none is given."""
+    if endpoint is None:
+        raise ModelUnavailable(
+            f"its vectors are those of the model {made_by.get('model')!s:.100} behind an endpoint, which is only asked "
+            "if it is named: give encoder=indexmill.open_encoder(...), or the section `embed` of indexmill.yaml"
+        )
+    from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
+    from indexmill.models.endpoint_questions import endpoint_encoder
+
+    tokenizer = None
+    if made_by.get("tokenizer"):
+        file = artifacts.file("encoder/tokenizer.json")
+        check_encoder_files({"tokenizer.json": file})
+        tokenizer = file.read_bytes()
+    with encoder_errors(artifacts.path):
+        return endpoint_encoder(endpoint, made_by, tokenizer)
 
 
 def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: str) -> Embedder:

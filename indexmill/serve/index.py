@@ -18,6 +18,7 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.exported import is_exported
 
 if TYPE_CHECKING:
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.store.manifest import Ref
     from indexmill.store.signatures import Trust
 
@@ -91,6 +92,7 @@ class Wanted:
     poll: float = 30.0
     processes: int = 1
     trust: Trust | None = None
+    encoder: OpenAiEmbeddings | None = None
     methods: Sequence[str] = ()
     smoke: Sequence[str] = ()
     demand_rights: bool = False
@@ -119,6 +121,7 @@ def open_index(wanted: Wanted) -> Index:
             smoke=wanted.smoke,
             check=check_rights if wanted.demand_rights else None,
             trust=wanted.trust,
+            encoder=wanted.encoder,
         )
     if wanted.smoke:
         raise SnapshotNotFound(f"{wanted.path}: smoke questions try versions that are followed; this one is pinned")
@@ -129,6 +132,7 @@ def open_index(wanted: Wanted) -> Index:
         processes=wanted.processes,
         manifest=wanted.manifest,
         trust=wanted.trust,
+        encoder=wanted.encoder,
     )
     try:
         if wanted.demand_rights:

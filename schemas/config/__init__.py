@@ -21,7 +21,7 @@ from __future__ import annotations
 from schemas.config.configuration import Configuration
 from schemas.config.families import FamilySettings
 from schemas.config.file import load_configuration
-from schemas.config.models import EmbedSettings, LlmSettings, Price
+from schemas.config.models import EmbedSettings, EndpointSettings, LlmSettings, Price
 from schemas.config.run import DaskSettings, GateSettings
 from schemas.config.stages import SplitSettings
 
@@ -29,6 +29,7 @@ __all__ = [
     "Configuration",
     "DaskSettings",
     "EmbedSettings",
+    "EndpointSettings",
     "FamilySettings",
     "GateSettings",
     "LlmSettings",

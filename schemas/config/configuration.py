@@ -12,7 +12,7 @@ from indexmill.retrieve.registry import METHODS
 from indexmill.store.bucket import place_of
 from schemas.config.base import Settings
 from schemas.config.families import Family, FamilySettings
-from schemas.config.models import EmbedSettings, LlmSettings, Price, RecogniseSettings
+from schemas.config.models import EmbedSettings, EndpointSettings, LlmSettings, Price, RecogniseSettings
 from schemas.config.run import GateSettings, RunSettings
 from schemas.config.stages import ExtractSettings, ResolveSettings, ShardSettings, SplitSettings
 from schemas.corpus import CorpusSettings
@@ -40,8 +40,9 @@ class Configuration(Settings):
     run: RunSettings = RunSettings()
     prices: dict[str, Price] = Field(
         default_factory=dict,
-        description="what a million tokens of a language model cost, by its name: `name: {input_per_million: 0.15, "
-        "output_per_million: 0.60, currency: USD}`; plan and --max-cost need it where a model is paid for",
+        description="what a million tokens of a language model or of an endpoint's encoder cost, by its name: "
+        "`name: {input_per_million: 0.15, output_per_million: 0.60, currency: USD}`; plan and --max-cost need it where "
+        "a model is paid for",
     )
 
     @field_validator("prices")
@@ -75,13 +76,20 @@ class Configuration(Settings):
 
     @model_validator(mode="after")
     def _budget_has_a_price(self) -> Configuration:
-        model = self.llm.model
-        if self.llm.backend != "extractive" and self.llm.budget.cost is not None and model not in self.prices:
-            raise ValueError(
-                f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens, or "
-                "a budget in tokens"
-            )
+        asked = [self.llm.model] if self.llm.backend != "extractive" else []
+        asked += [self.embed.model] if self.embed.asks else []
+        for model in asked if self.llm.budget.cost is not None else ():
+            if model not in self.prices:
+                raise ValueError(
+                    f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens, "
+                    "or a budget in tokens"
+                )
         return self
+
+    @property
+    def endpoints(self) -> tuple[EndpointSettings, ...]:
+        """The sections that may name an endpoint."""
+        return self.llm, self.embed
 
     @property
     def extracts(self) -> bool:

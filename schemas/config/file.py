@@ -67,6 +67,8 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
                 _anchor(source, name, folder)
     for *sections, setting in (
         ("gates", "questions"),
+        ("embed", "api_key_file"),
+        ("embed", "ca_file"),
         ("llm", "api_key_file"),
         ("llm", "ca_file"),
         ("llm", "prompts"),
@@ -80,7 +82,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             settings = settings.get(section) if isinstance(settings, dict) else None
         if isinstance(settings, dict) and isinstance(value := settings.get(setting), str):
             settings[setting] = anchored(value, folder)
-    for section, setting in (("embed", "model"), ("recognise", "recogniser")):
+    for section, setting in (("embed", "model"), ("embed", "tokenizer"), ("recognise", "recogniser")):
         settings = content.get(section)
         if not isinstance(settings, dict) or not isinstance(value := settings.get(setting), str):
             continue

@@ -10,11 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from indexmill.errors import ConfigurationError, IndexmillError
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
 from indexmill.models.convert import convert
 from indexmill.models.embedder import (
     NO_PROMPTS,
@@ -26,14 +29,17 @@ from indexmill.models.embedder import (
     cut_dimension,
     tokens_left,
 )
+from indexmill.models.endpoint_embedder import BACKEND, EndpointEmbedder, EndpointModel, TokenCounter, Vectors
+from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
-from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
+from indexmill.models.sentence_model import ModelFiles, find_model, find_tokenizer, read_model, tokenizer_json
 from indexmill.store.canonical import digest_of
 from schemas.config import EmbedSettings
 from storage.processes import this_process
 from storage.protocol import Store
 from storage.stores import open_store
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, left_out_at, worker_arg
+from tasks.llm.vectors import EncoderAccess, TextsRefused, probe, recorded_dimension, vectors_of
 
 __all__ = [
     "HASH_MODEL",
@@ -44,42 +50,77 @@ __all__ = [
     "OpenedEncoder",
     "choose_encoder",
     "encoder_of",
+    "endpoint_fingerprint",
     "fingerprint_of",
+    "question_encoder",
     "tokeniser_of",
 ]
+
+_TOKENIZER = "tokenizer.json"
+
+_UNKNOWN_DIMENSION = 1536
+"""Stands in a plan for the dimension of an endpoint that was never asked."""
 
 HASH_MODEL = "hash"
 """The name in the settings of the deterministic test double: quick, and blind to meaning."""
 
 
 @dataclass(frozen=True)
+class ChosenTokenizer:
+    """What counts tokens: a tokenizer.json, or None for the double. max_tokens: that a model reads of a text."""
+
+    tokenizer: bytes | None
+    max_tokens: int
+
+
+@dataclass(frozen=True)
 class EncoderChoice:
     """The encoder that the settings name, before it is opened."""
 
-    backend: str  # "hash", "openvino" or "torch"
+    backend: str  # "hash", "openvino", "torch" or "openai"
     precision: str
-    model: ModelFiles | None
+    model: ModelFiles | None  # None for the double and for an endpoint
     prompts: Prompts = NO_PROMPTS
     dimension: int | None = None  # that vectors are cut to
     device: str = "auto"
+    endpoint: EmbedSettings | None = None
+    chosen: ChosenTokenizer | None = None  # for an endpoint
+
+    @property
+    def name(self) -> str:
+        """The model's name; empty for the double."""
+        if self.endpoint is not None:
+            return self.endpoint.model
+        return self.model.name if self.model is not None else ""
+
+    @property
+    def digest(self) -> str:
+        """What tells models of one name apart on this machine; empty for the double and for an endpoint."""
+        return self.model.digest if self.model is not None else ""
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
         """The values that determine the tokens."""
-        if self.model is None:
-            double = HashEmbedder()
-            return {"backend": self.backend, "max_tokens": double.max_tokens, "tokenizer": ""}
-        whole = read_model(self.model).max_tokens
+        whole = self._chosen_tokenizer
+        if whole.tokenizer is None:
+            return {"backend": HASH_MODEL, "max_tokens": whole.max_tokens, "tokenizer": ""}
         return {
-            "max_tokens": tokens_left(self._tokenizer_json, whole, self.prompts.document),
-            "tokenizer": digest_of(self._tokenizer_json),
+            "max_tokens": tokens_left(whole.tokenizer, whole.max_tokens, self.prompts.document),
+            "tokenizer": digest_of(whole.tokenizer),
         }
 
     def tokenizer_opening(self, store: Store) -> dict[str, Any]:
         """The arguments for a worker to open the tokenizer (see `tokeniser_of`). Stores its file as a blob."""
-        if self.model is not None:
-            store.put_blob(self._tokenizer_json)
+        if self._chosen_tokenizer.tokenizer is not None:
+            store.put_blob(self._chosen_tokenizer.tokenizer)
         return self.tokenizer
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens, special tokens included, no prompt."""
+        chosen = self._chosen_tokenizer
+        if chosen.tokenizer is None:
+            return HashEmbedder(chosen.max_tokens).count_tokens(texts)
+        return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
         """The arguments for a worker to open the encoder (see `encoder_of`).
@@ -89,17 +130,33 @@ class EncoderChoice:
         return {
             "backend": self.backend,
             "precision": self.precision,
-            "name": self.model.name if self.model is not None else "",
+            "name": self.name,
             "files": dict(files),
             "prompts": list(self.prompts),
             "dimension": self.dimension,
             "device": self.device,
+            "max_tokens": self.tokenizer["max_tokens"] if self.endpoint is not None else None,
         }
 
+    def conversion(self, store: Store) -> ConversionSettings | None:
+        """The settings of the stage `encoder`, which makes the encoder's files; None where it has none."""
+        if self.model is not None:
+            return ConversionSettings(
+                model=self.model.digest, name=self.model.name, path=str(self.model.folder), backend=self.backend
+            )
+        if self.endpoint is None or self._chosen_tokenizer.tokenizer is None:
+            return None
+        digest = store.put_blob(self._chosen_tokenizer.tokenizer)
+        return ConversionSettings(model=digest, name=_TOKENIZER, path=digest, backend=self.backend)
+
     @cached_property
-    def _tokenizer_json(self) -> bytes:
-        assert self.model is not None  # noqa: S101 - the double has no file
-        return tokenizer_json(self.model)
+    def _chosen_tokenizer(self) -> ChosenTokenizer:
+        """What counts tokens, and those that the model reads of a text with its prompt."""
+        if self.chosen is not None:
+            return self.chosen
+        if self.model is None:
+            return ChosenTokenizer(None, HashEmbedder().max_tokens)
+        return ChosenTokenizer(tokenizer_json(self.model), read_model(self.model).max_tokens)
 
 
 @dataclass(frozen=True)
@@ -162,6 +219,8 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
 
     Raises ModelUnavailable if it is not installed, ConfigurationError for settings that the model does not allow.
     """
+    if settings.asks:
+        return _endpoint(settings)
     if settings.model == HASH_MODEL:
         return EncoderChoice(HASH_MODEL, "f32", None)
     model = find_model(settings.model, allow_hub=settings.allow_hub)
@@ -181,11 +240,30 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     return EncoderChoice(settings.backend, settings.precision, model, prompts, dimension, settings.device)
 
 
+def _endpoint(settings: EmbedSettings) -> EncoderChoice:
+    """The encoder behind an endpoint, of which nothing is asked yet."""
+    open_embeddings(settings)  # raises for an address that is none
+    if settings.tokenizer == HASH_MODEL:
+        chosen = ChosenTokenizer(None, settings.max_tokens or HashEmbedder().max_tokens)
+    else:
+        tokenizer, longest = find_tokenizer(settings.tokenizer, allow_hub=settings.allow_hub)
+        most = settings.max_tokens or longest
+        if most is None:
+            raise ConfigurationError(
+                f"embed.tokenizer: {settings.tokenizer} does not say how many tokens the model reads: set "
+                "embed.max_tokens"
+            )
+        chosen = ChosenTokenizer(tokenizer, most)
+        tokens_left(tokenizer, most, settings.query_prompt or "", "query_prompt")
+    prompts = Prompts(settings.query_prompt or "", settings.document_prompt or "")
+    return EncoderChoice(BACKEND, "f32", None, prompts, settings.dimensions, endpoint=settings, chosen=chosen)
+
+
 def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
     """The tokenizer of a job, opened once per process from the setting `opening`."""
     opening = part.settings.opening
     if opening.get("backend") == HASH_MODEL:
-        return HashEmbedder()
+        return HashEmbedder(opening["max_tokens"])
     return _opened_tokeniser(part.path(opening["tokenizer"]), opening["max_tokens"])
 
 
@@ -194,12 +272,31 @@ def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str
     return _open(open_store(store_url), opening).fingerprint.as_dict(), _machine()
 
 
+def endpoint_fingerprint(
+    store: Store, opening: Mapping[str, Any], access: EncoderAccess, *, ask: bool
+) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """The fingerprint of an encoder behind an endpoint, and the counts of what it was asked.
+
+    ask: True to ask an endpoint of which the ledger does not know the dimension; else a guess stands for it, with
+    which no part is found. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
+    """
+    counts: Mapping[str, int] = {}
+    if ask:
+        dimension, counts = probe(store, access)
+    else:
+        dimension = recorded_dimension(store, access) or access.settings.dimensions or _UNKNOWN_DIMENSION
+    return _open_endpoint(store, opening, dimension, _asks_nothing).fingerprint.as_dict(), counts
+
+
 def encoder_of(part: Part[Any]) -> Embedder:
     """The embedder of a job, opened once per process from the setting `opening`.
 
     Raises IndexmillError if its numbers here differ from those where the run was planned.
     """
     opening = part.settings.opening
+    if opening["backend"] == BACKEND:
+        dimension = int(part.settings.encoder["dimension"])
+        return _open_endpoint(part.store, opening, dimension, partial(_vectors_of, part, dimension))
     embedder = _open(part.store, opening)
     tested = opening.get("tested")
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
@@ -213,6 +310,58 @@ def encoder_of(part: Part[Any]) -> Embedder:
     return embedder
 
 
+def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vectors: Vectors) -> EndpointEmbedder:
+    """The embedder of an endpoint; only its tokenizer is opened."""
+    tokenizer = opening["files"].get(_TOKENIZER, "")
+    prompts = Prompts(*opening["prompts"])
+    counter: TokenCounter = HashEmbedder(opening["max_tokens"])
+    if tokenizer:
+        counter = _opened_tokeniser(store.open_local(tokenizer), opening["max_tokens"])
+    model = EndpointModel(opening["name"], dimension, tokenizer, prompts, opening["dimension"] or 0)
+    return EndpointEmbedder(model, counter, vectors)
+
+
+def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
+    """The vectors of texts for a part, whose counts grow by those of the calls.
+
+    Raises IndexmillError for texts that the endpoint refuses, where the stage cannot tell their documents.
+    """
+    access: EncoderAccess | None = part.settings.opening.get("access")
+    if access is None:
+        raise RuntimeError("an endpoint was to be asked where nothing may be asked")
+    try:
+        vectors, counts = vectors_of(part.store, access, texts, tokens, dimension)
+    except TextsRefused as refused:
+        if part.stage.per_document:
+            raise
+        error = IndexmillError(
+            f"{part.stage.name}: {refused}: `indexmill quarantine` lists them; `--retry-refused` sends them again"
+        )
+        error.counts = refused.counts  # type: ignore[attr-defined]
+        raise error from None
+    part.counts.update(counts)
+    return vectors
+
+
+def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
+    raise RuntimeError("an endpoint was to be asked where nothing may be asked")
+
+
+def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
+    """The encoder of questions to a snapshot whose vectors came from the run's endpoint; answers are in the ledger.
+
+    made_by: the encoder as the snapshot's manifest names it. Raises ModelUnavailable if it is another one.
+    """
+    opening = part.settings.opening
+    asked = opening.get("backend"), opening.get("name"), opening.get("dimension") or 0
+    if asked != (BACKEND, made_by["model"], made_by.get("asked_dimension", 0)):
+        raise ModelUnavailable(f"its vectors are those of {made_by['model']!r}, which the settings do not name")
+    prompts = [made_by.get(name, "") for name in ("query_prompt", "document_prompt")]
+    its = {**opening, "prompts": prompts, "max_tokens": made_by["max_tokens"]}
+    dimension = int(made_by["dimension"])
+    return _open_endpoint(part.store, its, dimension, partial(_vectors_of, part, dimension))
+
+
 def _machine() -> list[str]:
     """An identifier of the machine, or of the container, since containers may be limited to other processors."""
     process = this_process()
@@ -220,7 +369,9 @@ def _machine() -> list[str]:
 
 
 def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fingerprint.items() if name not in ("model", "query_prompt")}
+    # Of a model behind an endpoint, nothing but its name is known.
+    beside = ("query_prompt",) if fingerprint["backend"] == BACKEND else ("model", "query_prompt")
+    return {name: value for name, value in fingerprint.items() if name not in beside}
 
 
 def _open(store: Store, opening: Mapping[str, Any]) -> Embedder:
@@ -269,7 +420,10 @@ def _opened(
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionSettings(Settings):
-    """The model to convert. model: the digest of its files. path: their folder. backend: what is to run it."""
+    """The model to convert. model: the digest of its files. path: their folder. backend: what is to run it.
+
+    Of an encoder behind an endpoint there is one file, its tokenizer, whose digest is `model`.
+    """
 
     model: str
     name: str
@@ -278,6 +432,8 @@ class ConversionSettings(Settings):
 
 
 def _compute(part: Part[ConversionSettings]) -> Outputs:
+    if part.settings.backend == BACKEND:
+        return Outputs(files={part.settings.name: part.path(part.settings.model).read_bytes()})
     files = ModelFiles(part.settings.name, Path(part.settings.path))
     return Outputs(files=convert(files) if part.settings.backend == "openvino" else files.parts)
 

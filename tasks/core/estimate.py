@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["ZERO", "Estimate", "Expected", "LlmUse", "Range", "Rows"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ZERO", "EncoderTexts", "Estimate", "Expected", "LlmUse", "Range", "Rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class LlmUse:
 
     calls, input_tokens, output_tokens: bounds that hold whatever it answers, a repair of each answer included. tasks:
     the task of the prompts, then those of possible follow-up prompts. prompts: of the first task. guess: the expected
-    number of these, if it is not the middle of their bounds.
+    number of these, if it is not the middle of their bounds. counted: the expected input tokens and a likely bound, if
+    a tokenizer has counted them.
     """
 
     model: str
@@ -63,6 +67,7 @@ class LlmUse:
     tasks: tuple[str, ...] = ()
     prompts: Range = ZERO
     guess: float | None = None
+    counted: Range | None = None
 
     @property
     def expected_prompts(self) -> float:
@@ -86,17 +91,36 @@ class LlmUse:
 
 
 @dataclass(frozen=True)
+class EncoderTexts:
+    """The texts that a part has an encoder behind an endpoint turn into vectors; those in the ledger left out.
+
+    keys: the first 64 bits of the key of each in the ledger, by which parts share texts. tokens, bytes: of each as it
+    is sent; tokens as the settings' tokenizer counts them. calls: the requests for these. unknown: bounds of the texts
+    that are not written yet, each of `longest` tokens at most.
+    """
+
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    bytes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    calls: int = 0
+    unknown: Range = ZERO
+    longest: int = 0
+
+
+@dataclass(frozen=True)
 class Estimate:
     """The expected rows and cost of a part.
 
     rows: of outputs, by name, where the estimate of a later stage needs them; every output `<name>/<label>` is among
     them. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`). llm: the use
-    of language models. stand_ins: blobs of the plan's own store that later stages may read in place of outputs, by
-    name. guessed: True if the stand-ins may differ from the part's outputs.
+    of language models. texts: those for an encoder behind an endpoint. stand_ins: blobs of the plan's own store that
+    later stages may read in place of outputs, by name. guessed: True if the stand-ins may differ from the part's
+    outputs.
     """
 
     rows: Mapping[str, Range] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     llm: tuple[LlmUse, ...] = ()
+    texts: EncoderTexts = field(default_factory=EncoderTexts)
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     guessed: bool = False

@@ -4,7 +4,7 @@ A shard is tried in blocks of about the square root of its documents, one after 
 `tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
 so that a shard with one such document costs four of them and about twice the work. A document is found guilty of the
 death of a process when it alone has ended two. What trials compute is not kept. Only trials of a stage that asks a
-language model are given its key.
+model behind an endpoint are given its key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexmill.errors import IndexmillError
-from schemas.config import LlmSettings
+from schemas.config import EndpointSettings
 from schemas.tables import DOCUMENTS
 from storage.stores import open_store
 from storage.tables import read_table
@@ -63,11 +63,11 @@ def blames_documents(error: Exception) -> bool:
     return not isinstance(error, (IndexmillError, MemoryError, OSError, ImportError))
 
 
-def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]:
+def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> list[Failing]:
     """The documents that make the stage of a job fail, ordered by id; none if each of them succeeds alone.
 
     Also none if the stage fails without any document, or with more than MOST of them. Exceptions that no document
-    caused are raised. llm: the language model that the run may ask.
+    caused are raised. endpoints: of the models that the run may ask.
     """
     table = read_table(
         open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
@@ -75,7 +75,8 @@ def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
     stage = stage_of(job)
-    environment = worker_environment(llm, job.store_url, asks=stage.requests is not None)
+    asks = stage.requests is not None or stage.uses_encoder
+    environment = worker_environment(endpoints, job.store_url, asks=asks)
     suspects: list[Rows] = []
     for trial in _tried(job, [(0, 0), *blocks], environment):
         if trial.detail:

@@ -20,7 +20,7 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
 from indexmill.text.printable import escaped
-from schemas.config import LlmSettings
+from schemas.config import EndpointSettings
 from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
 from storage.lineage import Lineage, LineageEntry
@@ -37,6 +37,7 @@ from tasks.core.stage_trace import StageTrace
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.quota import AskingEnded
+from tasks.llm.vectors import EncoderAccess
 
 __all__ = ["SEARCH_PRIORITY", "WHOLE", "Parent", "PartRunner", "PartSpec", "Parts"]
 
@@ -77,16 +78,27 @@ class PartSpec:
         found = getattr(self.settings, "asking", None)
         return found if isinstance(found, Asking) and found.settings.backend != "extractive" else None
 
+    def with_access(self, access: EncoderAccess) -> PartSpec:
+        """The same part, whose workers may ask an encoder behind an endpoint."""
+        settings: Any = self.settings
+        opening = {**settings.opening, "access": access}
+        return dataclasses.replace(self, settings=dataclasses.replace(settings, opening=opening))
+
+    @property
+    def asks(self) -> bool:
+        """True if the part may ask a language model, or an encoder behind an endpoint."""
+        return self.asking is not None or "access" in getattr(self.settings, "opening", ())
+
 
 class PartRunner:
     """Makes the parts of a run.
 
-    retry_refused: True to make parts that were published with failed rows again. llm: the language model that
-    stages may ask.
+    retry_refused: True to make parts that were published with failed rows again. endpoints: of the models that stages
+    may ask.
     """
 
     retry_refused = False
-    llm: LlmSettings | None = None
+    endpoints: Sequence[EndpointSettings] = ()
 
     def __init__(
         self, store: Store, executor: Executor, run_id: str, *, parent: Parent | None, progress: Progress, cold: bool
@@ -206,7 +218,7 @@ class PartRunner:
                     make_part,
                     (job,),
                     local=stage.local,
-                    asks=spec.asking is not None,
+                    asks=spec.asks,
                     heard=heard,
                     trace=trace.of_call(len(calls), key, spec.shard),
                 )
@@ -345,7 +357,7 @@ class PartRunner:
         """Find the documents that make these calls fail; record them and raise DocumentsFailed if there are any."""
         self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
         names: list[str] = []
-        tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.llm)) for call in calls]
+        tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.endpoints)) for call in calls]
         for _, found in self.run_patiently(tries, SEARCH_PRIORITY):
             for one in found:
                 names.append(one.document_id)

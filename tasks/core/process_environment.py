@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # child processes import this before anything else
     from pathlib import Path
 
-    from schemas.config import LlmSettings
+    from schemas.config import EndpointSettings
     from schemas.places import PlaceSettings
 
 __all__ = [
@@ -71,14 +71,14 @@ def variables_of_place(place: PlaceSettings) -> frozenset[str]:
 
 
 def secret_variables(
-    llm: LlmSettings | None = None, store: Path | str | None = None, places: Iterable[PlaceSettings] = ()
+    endpoints: Iterable[EndpointSettings] = (), store: Path | str | None = None, places: Iterable[PlaceSettings] = ()
 ) -> frozenset[str]:
     """The variables of this process's environment that hold, or may hold, a secret.
 
-    These are the one that `llm.api_key_env` names, those with a name that ends like a key's, and Prefect's, some of
-    which contain passwords. store, places: what gives access to them is left out.
+    These are those that the `api_key_env` of an endpoint names, those with a name that ends like a key's, and
+    Prefect's, some of which contain passwords. store, places: what gives access to them is left out.
     """
-    named = set() if llm is None else {llm.api_key_env}
+    named = {endpoint.api_key_env for endpoint in endpoints}
     needed = variables_of(str(store)).union(*map(variables_of_place, places)) - named
     return frozenset(
         name
@@ -106,7 +106,7 @@ def without(names: Collection[str]) -> dict[str, str]:
 
 
 def worker_environment(
-    llm: LlmSettings | None,
+    endpoints: Sequence[EndpointSettings] = (),
     store: Path | str | None = None,
     places: Iterable[PlaceSettings] = (),
     *,
@@ -114,9 +114,9 @@ def worker_environment(
 ) -> dict[str, str]:
     """The environment of workers, or of a process that tries documents.
 
-    llm: the language model of the run. store, places: the store that they use, and the places that they read; they get
-    the credentials of these. asks: False for a process that asks no language model.
+    endpoints: of the models that the run may ask. store, places: the store that they use, and the places that they
+    read; they get the credentials of these. asks: False for a process that asks no model.
     """
-    if llm is None or llm.backend == "extractive" or not asks:
-        return without(secret_variables(llm, store, places))
+    if not any(endpoint.asks for endpoint in endpoints) or not asks:
+        return without(secret_variables(endpoints, store, places))
     return without([name for name in os.environ if name.startswith("PREFECT_")])

@@ -182,6 +182,14 @@ class StageReport:
         direct = [self.counts[f"llm_{kind}"] - tokens for kind, tokens in zip(kinds, batched, strict=True)]
         self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
 
+    def embedded(self, spent: Spent, price: Price | None) -> None:
+        """Add the quota's amounts of an encoder behind an endpoint, and the cost of its counts; after `asked`."""
+        known = {"calls": spent.calls, "input_tokens": spent.input_tokens, "tokens": spent.input_tokens}
+        for name, number in known.items():
+            if number > self.counts[f"embed_{name}"]:
+                self.counts[f"embed_{name}"] = number
+        self.cost += float(price_of(price, self.counts["embed_input_tokens"], 0))
+
     def to_json(self) -> dict[str, Any]:
         """The stage's report in the form of the run's record."""
         return {
@@ -216,6 +224,9 @@ _TOTALS = (
     "llm_tokens",
     "llm_input_tokens",
     "llm_output_tokens",
+    "embed_calls",
+    "embed_ledger",
+    "embed_tokens",
     "cost",
 )
 

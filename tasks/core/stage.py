@@ -13,6 +13,7 @@ import importlib
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from difflib import get_close_matches
@@ -36,7 +37,7 @@ from storage.receipts import Receipt, Work, find, record, replace
 from storage.stores import open_store
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 
 __all__ = [
     "WHOLE",
@@ -173,7 +174,8 @@ class Stage(Generic[S]):
     may not see. libraries: those that shape its output. requests: the requests of
     `compute` to a language model. expensive: a plan counts the parts and does not compute them. estimate: estimates
     such a part from its inputs; for inputs that are only planned it gets the rows, by input name, or None if they are
-    unknown. A stage with an estimate is expensive.
+    unknown. A stage with an estimate is expensive. encodes: the texts that `compute` has an encoder behind an endpoint
+    turn into vectors, for a plan.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Stage(Generic[S]):
     local: bool = False
     expensive: bool = False
     estimate: Callable[[Part[S], Expected], Estimate] | None = None
+    encodes: Callable[[Part[S], Expected], EncoderTexts] | None = None
     requests: Callable[[Part[S]], Iterable[Request]] | None = None
 
     @property
@@ -277,6 +280,8 @@ class Part(Generic[S]):
         self.job = job
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
+        self.counts: Counter[str] = Counter()
+        """Counts for the run's report that no stage knows: of an encoder behind an endpoint."""
         self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
@@ -418,7 +423,7 @@ def make_part(job: Job) -> PartResult:
         if known is not None and size is not None:
             digests[name], sizes[name] = known, size
         else:
-            digests[name], sizes[name] = put_pack(store, job.run_id, arrays)
+            digests[name], sizes[name] = put_pack(store, job.run_id, arrays, job.reuse)
         rows[name] = max((len(array) for array in arrays.values()), default=0)
     for name, data in sorted(outputs.files.items()):
         digests[name] = store.put_blob(data)
@@ -454,7 +459,8 @@ def make_part(job: Job) -> PartResult:
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
         winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
-    return PartResult(winner, False, dict(outputs.counts), seconds, differs, store.requests(), worker)
+    counts = dict(Counter(outputs.counts) + part.counts) if part.counts else dict(outputs.counts)
+    return PartResult(winner, False, counts, seconds, differs, store.requests(), worker)
 
 
 def _peak_bytes() -> int:

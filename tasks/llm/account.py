@@ -1,9 +1,9 @@
 """The limits and the spending of a run's calls to language models: a state machine without threads, tasks or a clock.
 
-Calls queue first in, first out. The first starts once the rates allow it, no pause is on, and the budget covers its
-maximum cost, which is reserved. Settling the call replaces the reservation by the amount billed. A call that does not
-fit waits while calls in flight may still cost less than reserved. A call that can no longer fit ends all calls: no
-later one starts, however small.
+Calls queue first in, first out, in a lane for each endpoint. The first of a lane starts once the rates allow it, no
+pause is on, and the budget covers its maximum cost, which is reserved. Settling the call replaces the reservation by
+the amount billed. A call that does not fit waits while calls in flight may still cost less than reserved. A call that
+can no longer fit ends all calls: no later one starts, however small.
 
 A reservation that is never settled counts as spent, so the budget is never exceeded, even if a worker dies.
 """
@@ -18,10 +18,10 @@ from decimal import Decimal
 
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.text.counted import counted
-from schemas.config import LlmSettings, Price
+from schemas.config import EmbedSettings, LlmSettings, Price
 from tasks.llm.bucket import TokenBucket
 
-__all__ = ["Account", "AskingEnded", "Limits", "Spent", "price_of"]
+__all__ = ["Account", "AskingEnded", "Limits", "Rates", "Spent", "price_of"]
 
 
 class AskingEnded(BudgetReached):
@@ -29,11 +29,19 @@ class AskingEnded(BudgetReached):
 
 
 @dataclass(frozen=True)
+class Rates:
+    """The limits of an endpoint in a minute; None means no limit."""
+
+    requests: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class Limits:
     """The limits on a run's calls; None means no limit.
 
     budget_cost: in the currency of the prices, which are by model. lapse: seconds after which an unsettled call is
-    given up and counts as spent.
+    given up and counts as spent. rates: of models that are asked elsewhere than the language model, by name.
     """
 
     requests_per_minute: int | None = None
@@ -42,17 +50,22 @@ class Limits:
     budget_cost: float | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     lapse: float = 900.0
+    rates: Mapping[str, Rates] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: LlmSettings, prices: Mapping[str, Price]) -> Limits:
-        """The limits set by a configuration."""
+    def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> Limits:
+        """The limits set by a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
+        elsewhere = embed is not None and embed.asks
         return cls(
             settings.requests_per_minute,
             settings.tokens_per_minute,
             settings.budget.tokens,
             settings.budget.cost,
             dict(prices),
-            settings.deadline_seconds,
+            max(settings.deadline_seconds, embed.deadline_seconds if embed is not None and elsewhere else 0.0),
+            {embed.model: Rates(embed.requests_per_minute, embed.tokens_per_minute)}
+            if embed is not None and elsewhere
+            else {},
         )
 
 
@@ -105,19 +118,27 @@ class _Call:
         return self.input_tokens + self.output_tokens
 
 
+class _Lane:
+    """The waiting calls of one endpoint, first in, first out, and its rates."""
+
+    def __init__(self, rates: Rates) -> None:
+        self.waiting: dict[str, _Call] = {}
+        self.requests, self.tokens = _bucket(rates.requests), _bucket(rates.tokens)
+        self.paused = -math.inf
+
+
 class Account:
     """The state of a run's calls. Times are seconds of any monotonic clock, the same for all methods."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._requests, self._tokens = _bucket(limits.requests_per_minute), _bucket(limits.tokens_per_minute)
+        self._lanes = {name: _Lane(rates) for name, rates in limits.rates.items()}
+        self._lanes[""] = _Lane(Rates(limits.requests_per_minute, limits.tokens_per_minute))
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, _Call] = {}
         self._open: dict[str, _Call] = {}
         self._lapsed: dict[str, _Call] = {}
         self._settled: dict[tuple[str, str, bool], list[int]] = {}  # calls and tokens, by stage, model, and if a batch
         self._spent, self._aside = _Sum(), _Sum()
-        self._paused = -math.inf
         self.ended: BudgetReached | None = None
         """The reason why no further call starts, if there is one."""
 
@@ -127,7 +148,7 @@ class Account:
         Raises ConfigurationError if the budget is in money and the model has no price.
         """
         ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
-        self._waiting[ticket] = call
+        self._lane(model).waiting[ticket] = call
         return ticket
 
     def set_aside(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int, now: float) -> str:
@@ -166,26 +187,32 @@ class Account:
     def start(self, now: float) -> list[str]:
         """Start the calls that may start now and return their tickets; after `ended` is set, drop all waiting calls."""
         self._lapse(now)
+        started = [ticket for lane in self._lanes.values() for ticket in self._start(lane, now)]
+        if self.ended is not None:
+            for lane in self._lanes.values():
+                lane.waiting.clear()
+        return started
+
+    def _start(self, lane: _Lane, now: float) -> list[str]:
+        """Start the calls of a lane that may start now."""
         started = []
-        while self._waiting and self.ended is None:
-            ticket, call = next(iter(self._waiting.items()))
-            if self._wait(call, now) > 0:
+        while lane.waiting and self.ended is None:
+            ticket, call = next(iter(lane.waiting.items()))
+            if self._wait(lane, call, now) > 0:
                 break
-            del self._waiting[ticket]
+            del lane.waiting[ticket]
             self._open_up(ticket, call, now)
-            for bucket, amount in ((self._requests, 1), (self._tokens, call.tokens)):
+            for bucket, amount in ((lane.requests, 1), (lane.tokens, call.tokens)):
                 if bucket is not None:
                     bucket.take(ticket, amount, now)
             started.append(ticket)
-        if self.ended is not None:
-            self._waiting.clear()
         return started
 
     def wait(self, now: float) -> float:
         """Seconds until `start` may start another call, if nothing else happens; infinite for never."""
-        if not self._waiting or self.ended is not None:
-            return math.inf
-        return self._wait(next(iter(self._waiting.values())), now)
+        first = [(lane, next(iter(lane.waiting.values()))) for lane in self._lanes.values() if lane.waiting]
+        waits = [self._wait(lane, call, now) if self.ended is None else math.inf for lane, call in first]
+        return min(waits, default=math.inf)
 
     def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         """Record what a call was billed; 0 tokens if it certainly was not. The first settlement counts."""
@@ -198,8 +225,9 @@ class Account:
                 break
         else:
             return
-        if self._tokens is not None:
-            self._tokens.settle(ticket, input_tokens + output_tokens)
+        tokens = self._lane(call.model).tokens
+        if tokens is not None:
+            tokens.settle(ticket, input_tokens + output_tokens)
         if input_tokens or output_tokens:
             settled = self._settled.setdefault((call.stage, call.model, call.batch), [0, 0, 0])
             for place, number in enumerate((1, input_tokens, output_tokens)):
@@ -209,18 +237,21 @@ class Account:
 
     def withdraw(self, ticket: str) -> None:
         """Cancel a call before it is made."""
-        self._waiting.pop(ticket, None)
+        for lane in self._lanes.values():
+            lane.waiting.pop(ticket, None)
         self.settle(ticket, 0, 0)
 
     def leave(self, owner: str) -> None:
         """Remove an owner: drop its waiting calls and count its running ones as spent."""
-        self._waiting = {ticket: call for ticket, call in self._waiting.items() if call.owner != owner}
+        for lane in self._lanes.values():
+            lane.waiting = {ticket: call for ticket, call in lane.waiting.items() if call.owner != owner}
         for ticket in [ticket for ticket, call in self._open.items() if call.owner == owner]:
             self._give_up(ticket)
 
-    def pause(self, seconds: float, now: float) -> None:
-        """Start no call for `seconds` from `now`."""
-        self._paused = max(self._paused, now + seconds)
+    def pause(self, seconds: float, now: float, model: str = "") -> None:
+        """Start no call of a model's endpoint for `seconds` from `now`; by default of the language model's."""
+        lane = self._lane(model)
+        lane.paused = max(lane.paused, now + seconds)
 
     def end(self, error: BudgetReached) -> None:
         """Start no further call; the first reason counts."""
@@ -249,16 +280,19 @@ class Account:
             )
         return stages
 
-    def _wait(self, call: _Call, now: float) -> float:
-        """Seconds until a call may start; ends all calls if the budget can no longer cover it."""
+    def _lane(self, model: str) -> _Lane:
+        return self._lanes[model if model in self._lanes else ""]
+
+    def _wait(self, lane: _Lane, call: _Call, now: float) -> float:
+        """Seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
         if not self._fits(call, self._spent, self._aside):
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))
                 return math.inf
             return next(iter(self._open.values())).since + self._limits.lapse - now
-        waits = [self._paused - now]
-        waits += [bucket.wait(1, now) for bucket in [self._requests] if bucket is not None]
-        waits += [bucket.wait(call.tokens, now) for bucket in [self._tokens] if bucket is not None]
+        waits = [lane.paused - now]
+        waits += [bucket.wait(1, now) for bucket in [lane.requests] if bucket is not None]
+        waits += [bucket.wait(call.tokens, now) for bucket in [lane.tokens] if bucket is not None]
         return max(0.0, *waits)
 
     def _fits(self, call: _Call, *others: _Sum) -> bool:

@@ -8,39 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from typing import Any, NamedTuple
 
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Items, headway
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
-from indexmill.text.counted import counted
 from schemas.config import LlmSettings
 from storage import ledger, refusals
 from storage.clock import Clock, timestamp
 from storage.ledger import LedgerEntry, key_of
 from storage.protocol import Store
 from tasks.llm.answers import BadAnswer, fits, read
+from tasks.llm.calls import USELESS, Bill, PaidCalls, Sleep, Stopped
 from tasks.llm.quota import Quota
 from tasks.llm.refusals import Refusal, quarantine, refused_before
 
 __all__ = ["Answer", "AskResult", "Asking", "Refusal", "ask", "keep", "known"]
 
-Sleep = Callable[[float], Awaitable[None]]
-
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # maximum seconds before a retry, if the endpoint names none
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
-_USELESS = 3  # unusable answers after which a prompt, or a run without good answers, is given up
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -94,7 +85,17 @@ def ask(
     raised; its attribute `counts` holds the counts until then.
     """
     backend = open_llm(asking.settings) if llm is None else llm
-    return asyncio.run(_Asking(store, asking, backend, run_id, clock, sleep).all(requests))
+    calls = _Asking(
+        quota=asking.quota,
+        deadline_seconds=asking.settings.deadline_seconds,
+        sleep=sleep,
+        store=store,
+        asking=asking,
+        llm=backend,
+        run_id=run_id,
+        clock=clock,
+    )
+    return asyncio.run(calls.all(requests))
 
 
 def known(
@@ -145,23 +146,8 @@ def _answer(entry: LedgerEntry, *, from_ledger: bool) -> Answer:
     return Answer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger)
 
 
-class _Stopped(Exception):
-    """Raised in a request after another one has ended all calls."""
-
-
-@dataclass
-class _Bill:
-    """The cost of one request so far, and the seconds that it waited for the quota."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    attempts: int = 0
-    queued: float = 0.0
-    useless: int = 0  # answers
-
-
-@dataclass
-class _Asking:
+@dataclass(kw_only=True)
+class _Asking(PaidCalls):
     """The state of one call of `ask`, in one event loop."""
 
     store: Store
@@ -169,12 +155,7 @@ class _Asking:
     llm: LLM
     run_id: str
     clock: Clock
-    sleep: Sleep
-    counts: Counter[str] = field(default_factory=Counter)
-    failure: Exception | None = None
     rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
-    answered: int = 0  # calls that returned a completion, good or bad
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
     distinct: int = 0  # prompts
 
     @property
@@ -208,28 +189,22 @@ class _Asking:
             try:
                 results[key] = await self._one(key, request)
                 headway(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
-            except _Stopped:
+            except Stopped:
                 return
             except Exception as error:
-                self._fail(error)
+                self.fail(error)
                 return
-
-    def _fail(self, error: Exception) -> None:
-        """Start no further call; the first error counts."""
-        if self.failure is None:
-            self.failure = error
-        self.stop.set()
 
     async def _one(self, key: str, request: Request) -> Answer | Refusal:
         earlier = await self._known(key, request)
         if earlier is not None:
             return earlier
-        await self._unless_stopped(self.asking.quota.hold(key))  # another worker may be sending the same prompt
+        await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same prompt
         try:
             return await self._known(key, request) or await self._paid(key, request)
         finally:
             with contextlib.suppress(IndexmillError):  # the quota is gone, and the waiting workers with it
-                await self.asking.quota.release(key)
+                await self.quota.release(key)
 
     async def _known(self, key: str, request: Request) -> Answer | Refusal | None:
         again = self.asking.retry_refused
@@ -238,7 +213,7 @@ class _Asking:
         return found
 
     async def _paid(self, key: str, request: Request) -> Answer | Refusal:
-        bill = _Bill()
+        bill = Bill()
         try:
             value = await self._value(request, bill)
         except BadAnswer as bad:
@@ -251,14 +226,14 @@ class _Asking:
             raise
         return await asyncio.to_thread(self._keep, key, request, value, bill)
 
-    async def _value(self, request: Request, bill: _Bill) -> dict[str, Any]:
+    async def _value(self, request: Request, bill: Bill) -> dict[str, Any]:
         """The checked value of the model's answer or of its one repair; raises BadAnswer or the model's error."""
         first = await self._complete(request, None, bill)
         try:
             return read(first, request.schema)
         except BadAnswer as bad:
             bill.useless += 1
-            if bad.is_final or bill.useless >= _USELESS:
+            if bad.is_final or bill.useless >= USELESS:
                 raise
             self.counts["llm_repairs"] += 1
             correction = (first.text, bad.advice) if first.text.strip() else None
@@ -268,98 +243,17 @@ class _Asking:
                 raise bad from None
         return read(second, request.schema)
 
-    async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: _Bill) -> Completion:
+    async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: Bill) -> Completion:
         """Send a request until the endpoint answers, within its deadline and its limit of useless answers."""
-        settings = self.asking.settings
-        began = time.monotonic() - bill.queued
-        attempts = bill.attempts
 
-        def late(state: RetryCallState) -> bool:
-            passed = time.monotonic() - began - bill.queued
-            return passed + state.upcoming_sleep >= settings.deadline_seconds
+        async def attempt() -> Completion:
+            await self.llm.ready()
+            most = self.llm.input_tokens(request, correction), request.max_output_tokens
+            return await self.paid(lambda: self.llm.complete(request, correction), self.model, most, bill)
 
-        def again(error: BaseException) -> bool:
-            return isinstance(error, LlmError) and error.retry and not (error.answered and bill.useless >= _USELESS)
+        return await self.patiently(attempt, bill)
 
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(again),
-            wait=_wait,
-            stop=late,
-            sleep=self._sleep,
-            reraise=True,
-        )
-        try:
-            return await retrying(self._attempt, request, correction, bill)
-        except LlmError as error:
-            if not error.retry:
-                raise
-            if error.answered and bill.useless >= _USELESS:
-                error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} of no use",)
-                raise
-            tried = (
-                f"{counted(bill.attempts - attempts, 'attempt')}, llm.deadline_seconds is {settings.deadline_seconds:g}"
-            )
-            error.args = (f"{error}; gave up after {tried}: run again, or raise it",)
-            raise
-        finally:
-            self.counts["llm_retries"] += max(0, bill.attempts - attempts - 1)
-
-    async def _attempt(self, request: Request, correction: tuple[str, str] | None, bill: _Bill) -> Completion:
-        await self.llm.ready()
-        most = self.llm.input_tokens(request, correction), request.max_output_tokens
-        began = time.monotonic()
-        ticket = await self._unless_stopped(self.asking.quota.reserve(self.model, *most))
-        bill.queued += time.monotonic() - began
-        if self.failure is not None:
-            await self.asking.quota.settle(ticket, 0, 0)
-            raise _Stopped
-        bill.attempts += 1
-        spent = most
-        try:
-            completion = await self.llm.complete(request, correction)
-            spent = completion.input_tokens, completion.output_tokens
-            self.counts["llm_calls"] += 1
-            self.answered += 1
-        except LlmError as error:
-            bill.useless += error.answered
-            if error.billed == "no":
-                spent = 0, 0
-            elif isinstance(error.billed, Completion):
-                spent = error.billed.input_tokens, error.billed.output_tokens
-                self.counts["llm_calls"] += 1
-            else:
-                self.counts["llm_calls"] += 1
-                self.counts["llm_maybe_billed"] += 1
-            if error.retry_after:
-                await self.asking.quota.pause(error.retry_after)
-            raise
-        finally:  # also after any other exception: the call may have been sent
-            bill.input_tokens += spent[0]
-            bill.output_tokens += spent[1]
-            self.counts["llm_input_tokens"] += spent[0]
-            self.counts["llm_output_tokens"] += spent[1]
-            self.counts["llm_tokens"] += sum(spent)
-            with contextlib.suppress(IndexmillError):  # the quota and the run are gone; the paid answer is still stored
-                await self.asking.quota.settle(ticket, *spent)
-        return completion
-
-    async def _sleep(self, seconds: float) -> None:
-        """Wait before a retry; raises at once when calls end, here or on another worker."""
-        await self._unless_stopped(_unless(self._slept(seconds), self.asking.quota.ended()))
-
-    async def _slept(self, seconds: float) -> None:
-        await self.sleep(seconds)
-
-    async def _unless_stopped(self, wanted: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine; raises _Stopped as soon as no further call may start."""
-
-        async def stopped() -> None:
-            await self.stop.wait()
-            raise _Stopped
-
-        return await _unless(wanted, stopped())
-
-    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: _Bill) -> Answer:
+    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: Bill) -> Answer:
         return keep(
             self.store,
             request,
@@ -382,8 +276,8 @@ class _Asking:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
         self.rejected.append((key, request, error))
         useless = sum(error.answered for _, _, error in self.rejected)
-        if not self.answered and (len(self.rejected) >= _HOPELESS or useless >= _USELESS):
-            self._fail(error)
+        if not self.answered and (len(self.rejected) >= _HOPELESS or useless >= USELESS):
+            self.fail(error)
         return Refusal(key, _reason(error))
 
     def _quarantine_rejected(self) -> None:
@@ -400,25 +294,3 @@ def _reason(error: LlmError) -> str:
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "endless" if isinstance(error, LlmUnusable) else "no-completion"
-
-
-async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:
-    """The result of a coroutine; raises the error of `end` if that comes first."""
-    waits = waiting, ending = asyncio.ensure_future(wanted), asyncio.ensure_future(end)
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            ending.result()
-        return waiting.result()
-    finally:
-        for one in waits:
-            one.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-
-
-def _wait(state: RetryCallState) -> float:
-    """Seconds until the next attempt: the endpoint's `retry_after` plus jitter, or exponential backoff with jitter."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (state.attempt_number - 1))
-    after = error.retry_after if isinstance(error, LlmError) and error.retry_after else 0.0
-    return after + random.uniform(0.0, min(longest, after) if after else longest)  # noqa: S311 - nothing secret

@@ -14,13 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from indexmill.errors import IndexmillError
 from tasks.llm.account import Account, AskingEnded, Limits, Spent
 from tasks.llm.at_work import PromptsAtWork
 
-__all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "Quota", "RunQuota", "Spent"]
+__all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "NotAsked", "Quota", "RunQuota", "Spent"]
 
 _SHORTEST = 0.001
 """Seconds: the resolution of clocks."""
+
+
+class NotAsked(IndexmillError, RuntimeError):
+    """A call where none is allowed. No document is to blame."""
 
 
 class Quota(Protocol):
@@ -46,16 +51,16 @@ class Quota(Protocol):
         """Record what a reserved call or batch was billed; 0 tokens if it certainly was not."""
         ...
 
-    async def hold(self, prompt: str) -> None:
-        """Lock a prompt by its key, waiting until no other caller holds it; `release` unlocks it."""
+    async def hold(self, *prompts: str) -> None:
+        """Lock prompts by their keys, waiting until no other caller holds one; `release` unlocks them."""
         ...
 
-    async def release(self, prompt: str) -> None:
-        """Unlock a prompt; the next holder looks in the ledger first."""
+    async def release(self, *prompts: str) -> None:
+        """Unlock prompts; the next holder looks in the ledger first."""
         ...
 
-    async def pause(self, seconds: float) -> None:
-        """Start no further call for `seconds`, as the endpoint requested."""
+    async def pause(self, seconds: float, model: str = "") -> None:
+        """Start no further call of a model's endpoint for `seconds`, as it requested; of the language model's if ""."""
         ...
 
     async def ended(self) -> None:
@@ -127,17 +132,26 @@ class LocalQuota:
         """Settle a call; see `Quota`."""
         self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
 
-    async def hold(self, prompt: str, *, owner: str = "") -> None:
-        """Lock a prompt; see `Quota`."""
-        await self._prompts.hold(prompt, owner)
+    async def hold(self, *prompts: str, owner: str = "") -> None:
+        """Lock prompts; see `Quota`. All callers take theirs in one order, so that none wait for each other."""
+        held: list[str] = []
+        try:
+            for prompt in sorted(prompts):
+                await self._prompts.hold(prompt, owner)
+                held.append(prompt)
+        except BaseException:
+            for prompt in held:
+                self.let_go(prompt, owner=owner)
+            raise
 
-    async def release(self, prompt: str, *, owner: str = "") -> None:
-        """Unlock a prompt; see `Quota`."""
-        self.let_go(prompt, owner=owner)
+    async def release(self, *prompts: str, owner: str = "") -> None:
+        """Unlock prompts; see `Quota`."""
+        for prompt in prompts:
+            self.let_go(prompt, owner=owner)
 
-    async def pause(self, seconds: float) -> None:
-        """Pause all calls; see `Quota`."""
-        self._change(lambda: self._account.pause(seconds, self._clock()))
+    async def pause(self, seconds: float, model: str = "") -> None:
+        """Pause the calls of an endpoint; see `Quota`."""
+        self._change(lambda: self._account.pause(seconds, self._clock(), model))
 
     async def ended(self) -> None:
         """Wait until no further call may start; see `Quota`."""
@@ -224,14 +238,14 @@ class _OfStage:
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         await self.quota.settle(ticket, input_tokens, output_tokens)
 
-    async def hold(self, prompt: str) -> None:
-        await self.quota.hold(prompt)
+    async def hold(self, *prompts: str) -> None:
+        await self.quota.hold(*prompts)
 
-    async def release(self, prompt: str) -> None:
-        await self.quota.release(prompt)
+    async def release(self, *prompts: str) -> None:
+        await self.quota.release(*prompts)
 
-    async def pause(self, seconds: float) -> None:
-        await self.quota.pause(seconds)
+    async def pause(self, seconds: float, model: str = "") -> None:
+        await self.quota.pause(seconds, model)
 
     async def ended(self) -> None:
         await self.quota.ended()
@@ -245,21 +259,21 @@ class NoQuota:
     """The quota where no calls are allowed, such as in a plan."""
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        raise RuntimeError(f"{model} was to be asked where nothing may be asked")
+        raise NotAsked(f"{model} was to be asked where nothing may be asked")
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        raise RuntimeError(f"{model} was to be asked where nothing may be asked")
+        raise NotAsked(f"{model} was to be asked where nothing may be asked")
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         pass
 
-    async def hold(self, prompt: str) -> None:
+    async def hold(self, *prompts: str) -> None:
         pass
 
-    async def release(self, prompt: str) -> None:
+    async def release(self, *prompts: str) -> None:
         pass
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, model: str = "") -> None:
         pass
 
     async def ended(self) -> None:

@@ -21,13 +21,17 @@ from tasks.core.report import StandIns
 from tasks.core.stage import Stage
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
-from tasks.llm.quota import Limits, RunQuota, Spent
+from tasks.llm.quota import Limits, Quota, RunQuota, Spent
+from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline import gates
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Quality
 
 __all__ = ["Build"]
+
+OF_VECTORS = "/vectors"
+"""Follows the name of a stage in the quota: what its workers ask an encoder, beside what they ask a language model."""
 
 
 class Build(CorpusRun):
@@ -47,6 +51,9 @@ class Build(CorpusRun):
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make the parts that a stage needs; raises GateRefused if too many of their texts are stand-ins."""
+        if stage.uses_encoder and self.choice.endpoint is not None:
+            access = self.encoder_access(stage.name)
+            specs = [spec.with_access(access) for spec in specs]
         parts = super().make(stage, specs)
         self._refuse_stand_ins(stage.name, parts)
         return parts
@@ -116,8 +123,18 @@ class Build(CorpusRun):
         settings = self.configuration.llm
         if settings.backend == "extractive":
             return super().asking(stage)
-        self._quota = self.executor.quota(self.run_id, Limits.of(settings, self.configuration.prices))
-        return Asking(settings, self._quota.of(stage), self.retry_refused)
+        return Asking(settings, self._quota_of(stage), self.retry_refused)
+
+    def encoder_access(self, stage: str) -> EncoderAccess:
+        """The access of a stage's workers to an encoder behind an endpoint."""
+        quota = self._quota_of(stage + OF_VECTORS)
+        return EncoderAccess(self.configuration.embed, self.run_id, quota, self.retry_refused)
+
+    def _quota_of(self, caller: str) -> Quota:
+        """The share of the run's quota of a stage that asks a language model, or of its vectors."""
+        limits = Limits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
+        self._quota = self.executor.quota(self.run_id, limits)
+        return self._quota.of(caller)
 
     @cached_property
     def batcher(self) -> Batcher | None:
@@ -135,8 +152,12 @@ class Build(CorpusRun):
         )
 
     def update_costs(self) -> None:
-        """Put the calls to language models so far, and their cost, into the report."""
-        price = self.configuration.prices.get(self.configuration.llm.model or "")
+        """Put the calls to models behind endpoints so far, and their cost, into the report."""
+        prices, embed = self.configuration.prices, self.configuration.embed
+        price = prices.get(self.configuration.llm.model or "")
+        price_of_vectors = prices.get(embed.model) if embed.asks else None
         spent = self._quota.spent() if self._quota is not None else {}
-        for stage in {**self.report.stages, **spent}:
-            self.report.stage(stage).asked(spent.get(stage, Spent()), price)
+        for stage in {**self.report.stages, **dict.fromkeys(name.removesuffix(OF_VECTORS) for name in spent)}:
+            report = self.report.stage(stage)
+            report.asked(spent.get(stage, Spent()), price)
+            report.embedded(spent.get(stage + OF_VECTORS, Spent()), price_of_vectors)

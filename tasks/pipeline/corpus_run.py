@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import poison_prefix
-from schemas.config import Configuration
+from schemas.config import Configuration, EmbedSettings
 from storage import poison
 from storage.protocol import Store
 from tasks.core import encoder
-from tasks.core.encoder import OpenedEncoder, fingerprint_of
+from tasks.core.encoder import OpenedEncoder, endpoint_fingerprint, fingerprint_of
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.executor import Call, Executor, timed
 from tasks.core.part_runner import Parent, PartRunner, Parts, PartSpec
 from tasks.core.report import Progress
 from tasks.core.stage import WHOLE
+from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.corpus import Corpus
 from tasks.pipeline.models import Models
@@ -35,6 +36,8 @@ class CorpusRun(BaseRun, PartRunner):
     allow_shrink, allow_rights_change, full: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
     approve: called once the corpus has been read; raises if the run must not go on.
     """
+
+    makes_parts: bool
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class CorpusRun(BaseRun, PartRunner):
         BaseRun.__init__(self, configuration, Models(configuration))
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
-        self.llm = configuration.llm
+        self.endpoints = configuration.endpoints
         self.corpus = Corpus(
             self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, full=full
         )
@@ -103,9 +106,12 @@ class CorpusRun(BaseRun, PartRunner):
         """Find the model, and have its files made a part: converted, or as they are published."""
         if self._encoder is not None:
             return
-        spec = self._conversion()
-        files = self.make(encoder.STAGE, [spec])[WHOLE].outputs if spec is not None else {}
+        settings = self.choice.conversion(self.store)
+        files = self.make(encoder.STAGE, [PartSpec(WHOLE, {}, settings)])[WHOLE].outputs if settings is not None else {}
         opening = self.choice.opening(files)
+        if self.choice.endpoint is not None:
+            self._encoder = self._endpoint(opening)
+            return
         # A worker opens the encoder, as it must anyway; this process never needs it.
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True)
@@ -118,15 +124,17 @@ class CorpusRun(BaseRun, PartRunner):
         self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
-    def _conversion(self) -> PartSpec | None:
-        """The spec of the model's files; None for the double, which has none."""
-        model = self.choice.model
-        if model is None:
-            return None
-        settings = encoder.ConversionSettings(
-            model=model.digest, name=model.name, path=str(model.folder), backend=self.choice.backend
-        )
-        return PartSpec(WHOLE, {}, settings)
+    def _endpoint(self, opening: Mapping[str, Any]) -> OpenedEncoder:
+        """The encoder behind an endpoint, which is asked for its dimension if the ledger does not know it."""
+        with self.report.at_work("encoder") as report:
+            access = self.encoder_access("encoder")
+            fingerprint, counts = endpoint_fingerprint(self.store, opening, access, ask=self.makes_parts)
+        report.counts.update(counts)
+        return OpenedEncoder(opening, fingerprint)
+
+    def encoder_access(self, stage: str) -> EncoderAccess:
+        """The access of a stage's workers to an encoder behind an endpoint; without a quota, since nothing is made."""
+        return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
         """Read the corpus, and cut it into shards; raises if a gate or an approved plan refuses it."""
@@ -146,11 +154,11 @@ class CorpusRun(BaseRun, PartRunner):
     def _makers(self) -> dict[str, str]:
         """The scope of poison records, by stage; other settings, code or libraries make a document be tried again."""
         stages = {stage.name: stage for step in STEPS for stage in step.stages if stage.per_document}
-        model = self.choice.model
         shaping = {
-            **self.configuration.model_dump(mode="json", include={"split", "embed", "families"}),
+            **self.configuration.model_dump(mode="json", include={"split", "families"}),
+            "embed": EmbedSettings.of_encoder(self.configuration.embed.model_dump(mode="json")),
             "tokenizer": self.tokenizer,
-            "model": "" if model is None else model.digest,
+            "model": self.choice.digest,
             "recogniser": self.models.recogniser,
             "extractor": self.models.extractor if self.configuration.extracts else None,
             "code": code_digest(),

@@ -118,7 +118,7 @@ class _PublishedChoice(EncoderChoice):
     def __init__(self, fingerprint: Mapping[str, Any]) -> None:
         super().__init__(fingerprint["backend"], fingerprint["precision"], None)
         self.__dict__["tokenizer"] = {
-            **({"backend": "hash"} if fingerprint["backend"] == "hash" else {}),
+            **({} if fingerprint["tokenizer"] else {"backend": "hash"}),
             "max_tokens": fingerprint["max_tokens"],
             "tokenizer": fingerprint["tokenizer"],
         }

@@ -28,10 +28,11 @@ from indexmill.store.manifest import Manifest, Record
 from schemas.config import GateSettings
 from storage.protocol import Store
 from storage.tombstones import Forgotten
+from tasks.core.encoder import OpenedEncoder, question_encoder
 from tasks.core.environment import code_digest
 from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import Progress
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 
 __all__ = ["STAGE", "Comparison", "Measured", "Miss", "Quality", "QualityGate", "QualitySettings", "compare"]
 
@@ -145,11 +146,15 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class QualitySettings(Settings):
-    """The inputs of a measurement other than snapshot and questions. code: its digest, since retrieval is code."""
+    """The inputs of a measurement other than snapshot and questions. code: its digest, since retrieval is code.
+
+    opening: of the run's encoder, for questions to vectors that came from an endpoint.
+    """
 
     methods: Sequence[str]
     k: int
     code: str
+    opening: Mapping[str, Any] = worker_arg()
 
 
 def compare(
@@ -279,7 +284,9 @@ class QualityGate:
         """The measurement of a manifest's snapshot; made once, like any part."""
         assert self.questions is not None  # noqa: S101 - or nothing would be measured
         inputs = {"manifest": manifest, "questions": run.store.put_blob(self.questions)}
-        settings = QualitySettings(methods=sorted(methods), k=self._settings.k, code=code_digest())
+        settings = QualitySettings(
+            methods=sorted(methods), k=self._settings.k, code=code_digest(), opening=run.opened_encoder.opening
+        )
         label = manifest[:12]
         digest = run.make(STAGE, [PartSpec(label, inputs, settings)])[label].outputs["measured"]
         return Measured.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
@@ -304,6 +311,11 @@ class Measuring(Protocol):
     parent: Parent | None
     progress: Progress
 
+    @property
+    def opened_encoder(self) -> OpenedEncoder:
+        """The encoder of the run."""
+        ...
+
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make parts."""
         ...
@@ -313,6 +325,9 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
     questions = parse_questions(part.path(part.digest("questions")).read_bytes(), "gates.questions")
     methods, k = part.settings.methods, part.settings.k
     with open_manifest(Path(part.store.url), part.digest("manifest")) as snapshot:
+        if snapshot.asks_endpoint:
+            made_by: Any = snapshot.manifest.models["encoder"]
+            snapshot.once("encoder", lambda: question_encoder(part, made_by))
         known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
         vectors = None
         if any(snapshot.retriever(method).uses_vectors for method in methods):
@@ -346,4 +361,5 @@ STAGE = Stage(
     settings=QualitySettings,
     inputs=(Input("manifest"), Input("questions")),
     outputs=(Output("measured"),),
+    uses_encoder=True,
 )

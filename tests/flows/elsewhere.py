@@ -40,7 +40,7 @@ def cluster_elsewhere(workers: int, store: Path) -> Iterator[Client]:
 
 
 def _serve(workers: int, store: Path) -> None:
-    with private_cluster(workers, store, LlmSettings(backend="openai", model="any")) as client:
+    with private_cluster(workers, store, (LlmSettings(backend="openai", model="any"),)) as client:
         credentials = Path(dask.config.get("distributed.comm.tls.ca-file")).parent
         print(json.dumps([client.scheduler.address, str(credentials)]), flush=True)
         sys.stdin.read()

@@ -125,7 +125,7 @@ def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick:
         before = server.billed.calls, server.billed.tokens
         plain = chosen(quick / "store", server, {"tokens": cost // 2})
         root = build_nothing(plain)
-        here = private_cluster(2, root, Configuration.model_validate(plain).llm)
+        here = private_cluster(2, root, Configuration.model_validate(plain).endpoints)
         with here if where == "here" else cluster_elsewhere(2, root) as client:
             with pytest.raises(BudgetReached, match=r"lsh_summaries has \d+ of \d+ parts"):
                 run_build(Configuration.model_validate(plain), DaskExecutor(client), together, progress=Silent())
@@ -190,7 +190,7 @@ def test_an_endpoint_that_lets_nobody_in_ends_the_run_with_2(quick: Path) -> Non
         plain = chosen(quick / "store", server)
         root = build_nothing(plain)
         llm = Configuration.model_validate(plain).llm
-        with private_cluster(2, root, llm) as client, pytest.raises(LlmForbidden) as raised:
+        with private_cluster(2, root, (llm,)) as client, pytest.raises(LlmForbidden) as raised:
             run_build(Configuration.model_validate(plain), DaskExecutor(client), together, progress=Silent())
         assert raised.value.exit_code == 2
         assert CANARY not in str(raised.value)

@@ -152,7 +152,7 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Pat
         plain = chosen(quick / "store", server, rows, deadline_seconds=30)
         root = init_folder(Path(plain["store"])).root
         began = time.monotonic()
-        with private_cluster(WORKERS, root, Configuration.model_validate(plain).llm) as client:
+        with private_cluster(WORKERS, root, Configuration.model_validate(plain).endpoints) as client:
             with pytest.raises(LlmBusy, match=r"llm.deadline_seconds is 30: run again, or raise it"):
                 build_on(client, plain)
             assert time.monotonic() - began < 60
@@ -280,7 +280,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(
         plain = chosen(quick / "site" / "store", server, rows, requests_per_minute=per_minute)
         if count == FEW:
             root = init_folder(Path(plain["store"])).root
-            with private_cluster(WORKERS, root, Configuration.model_validate(plain).llm) as client:
+            with private_cluster(WORKERS, root, Configuration.model_validate(plain).endpoints) as client:
                 build_on(client, plain)
         else:
             whole(quick / "site", plain, environment)

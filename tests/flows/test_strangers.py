@@ -196,7 +196,7 @@ def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     silent = LlmSettings(api_key_env="CANARY_WORD")
     found = {}
     for llm in (asking, silent):
-        with private_cluster(1, store, llm) as client:
+        with private_cluster(1, store, (llm,)) as client:
             (found[llm.backend],) = client.run(variables).values()
     assert [name for name in secret if name in found["extractive"]] == []
     assert [name for name in secret if name in found["openai"]] == list(secret[:3])

@@ -23,7 +23,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr("indexmill.answer.asking._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("indexmill.models.patience._FIRST_WAIT", 0.01)
     monkeypatch.setattr("indexmill.command.waiting.MOMENT", 600.0)
     openai_llm._taken.clear()
 

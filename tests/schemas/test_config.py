@@ -311,7 +311,7 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
             ["run.workers: expected a whole number greater than or equal to 1, or null, found 0"],
         ),
         ({"extract": {"enabled": "maybe"}}, ["extract.enabled: expected true or false, found 'maybe'"]),
-        ({"embed": {"backend": "onnx"}}, ["embed.backend: expected 'openvino' or 'torch', found 'onnx'"]),
+        ({"embed": {"backend": "onnx"}}, ["embed.backend: expected 'openvino', 'torch' or 'openai', found 'onnx'"]),
         (
             {"gates": {"methods": []}},
             ["gates.methods: expected a list of texts of at least 1 item, found an empty list"],

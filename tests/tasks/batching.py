@@ -76,16 +76,16 @@ class Purse:
         del self.open[ticket]
         self.spent += input_tokens + output_tokens
 
-    async def hold(self, prompt: str) -> None:
+    async def hold(self, *prompts: str) -> None:
         pass
 
-    async def release(self, prompt: str) -> None:
+    async def release(self, *prompts: str) -> None:
         pass
 
     async def ended(self) -> None:
         await asyncio.Future()
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, model: str = "") -> None:
         pass
 
 

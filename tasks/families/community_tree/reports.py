@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from schemas.config import Configuration
 from schemas.tables import DESCRIBED, RELATED
 from storage.tables import read_table
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.encoder_estimate import texts_to_come
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
@@ -291,6 +292,12 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     return Estimate(rows={"communities": rows}, llm=use)
 
 
+def _encodes(part: Part[ReportSettings], expected: Expected) -> EncoderTexts:
+    """Bounds of the new texts."""
+    rows = estimate(part, expected).rows["communities"]
+    return texts_to_come(part, rows.fresh if isinstance(rows, Rows) else rows)
+
+
 STAGE = Stage(
     "community_reports",
     version=2,
@@ -308,4 +315,5 @@ STAGE = Stage(
         Output("community_vectors", TEXT_VECTORS),
     ),
     uses_encoder=True,
+    encodes=_encodes,
 )

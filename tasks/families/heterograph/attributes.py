@@ -14,7 +14,8 @@ from typing import Any
 
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from schemas.config import Configuration
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.encoder_estimate import texts_to_come
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
@@ -83,6 +84,12 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     return Estimate(rows={"attributes": rows}, llm=attributes.use(part.store, missing))
 
 
+def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
+    """Bounds of the new texts."""
+    rows = estimate(part, expected).rows["attributes"]
+    return texts_to_come(part, rows.fresh if isinstance(rows, Rows) else rows)
+
+
 STAGE = Stage(
     "attributes",
     version=2,
@@ -100,4 +107,5 @@ STAGE = Stage(
         Output("attribute_vectors", ATTRIBUTE_VECTORS, artifact="attribute_vectors/{label}"),
     ),
     uses_encoder=True,
+    encodes=_encodes,
 )

@@ -17,7 +17,8 @@ from typing import Any
 
 from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from schemas.config import Configuration
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.encoder_estimate import texts_to_come
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
@@ -149,6 +150,15 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     return Estimate(llm=use)
 
 
+def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
+    """Bounds of the new elements: one for each community without a model, several with one."""
+    elements, planned = _Elements(part), expected.get("made")
+    fresh = planned.fresh if isinstance(planned, Rows) else planned or Range.exactly(len(elements.missing))
+    return texts_to_come(
+        part, Range(fresh.low, fresh.high * (1 if elements.prompt is None else int(elements.writer["elements"])))
+    )
+
+
 STAGE = Stage(
     "elements",
     version=2,
@@ -166,4 +176,5 @@ STAGE = Stage(
         Output("element_vectors", ELEMENT_VECTORS, artifact="element_vectors/{label}"),
     ),
     uses_encoder=True,
+    encodes=_encodes,
 )

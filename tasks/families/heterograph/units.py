@@ -10,9 +10,10 @@ import numpy as np
 from indexmill.families.heterograph.schema import UNIT_VECTORS
 from schemas.tables import UNITS
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.encoder_estimate import texts_to_send
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
 
 __all__ = ["STAGE", "estimate"]
 
@@ -30,6 +31,12 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
         packs={"unit_vectors": {"text_keys": keys_array(keys), "vectors": vectors, "tokens": tokens}},
         counts={"vectors_made": made, "vectors_reused": len(texts) - made},
     )
+
+
+def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
+    """The texts without a vector."""
+    texts = part.table("units", "text")["text"].to_pylist()
+    return texts_to_send(part, unknown_texts(texts, _known(part, "vectors")))
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
@@ -50,6 +57,7 @@ STAGE = Stage(
     settings=EncoderSettings,
     libraries=("numpy",),
     estimate=estimate,
+    encodes=_encodes,
     inputs=(Input("units", UNITS),),
     outputs=(Output("unit_vectors", UNIT_VECTORS, artifact="unit_vectors/{label}"),),
     uses_encoder=True,

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
+from tasks.core.encoder_estimate import texts_to_come, texts_to_send
+from tasks.core.estimate import EncoderTexts, Expected, Rows
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
-from tasks.stages.embed.embed import Vectors
+from tasks.stages.embed.embed import Vectors, unknown_texts
 from tasks.stages.write.written_rows import text_vectors
 
 __all__ = ["STAGE", "SummaryVectorSettings"]
@@ -39,6 +41,15 @@ def _compute(part: Part[SummaryVectorSettings]) -> Outputs:
     return Outputs(packs={"summary_vectors": {"keys": id_hashes(summaries.column("node_id").to_pylist()), **arrays}})
 
 
+def _encodes(part: Part[SummaryVectorSettings], expected: Expected) -> EncoderTexts:
+    """The summaries without a vector, or bounds of their number where they are not written yet."""
+    planned = expected.get("summaries")
+    if planned is not None or "summaries" in expected:
+        return texts_to_come(part, planned.fresh if isinstance(planned, Rows) else planned)
+    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
+    return texts_to_send(part, unknown_texts(part.table("summaries", "text")["text"].to_pylist(), known))
+
+
 STAGE = Stage(
     "lsh_vectors",
     version=1,
@@ -50,4 +61,5 @@ STAGE = Stage(
     outputs=(Output("summary_vectors", SUMMARY_VECTORS, artifact="summary_vectors/{label}"),),
     priority=6,
     uses_encoder=True,
+    encodes=_encodes,
 )

@@ -121,7 +121,7 @@ def _by_vector(ended: Iterable[Run]) -> set[str]:
 
 def _whole(embed: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of an encoder, with the defaults of those that an earlier run did not know."""
-    return {**EmbedSettings().model_dump(mode="json"), **embed}
+    return EmbedSettings.of_encoder({**EmbedSettings().model_dump(mode="json"), **embed})
 
 
 def _embed(run: Run) -> dict[str, Any]:

@@ -131,6 +131,8 @@ class Plan(Record):
     changes: Annotated[tuple[Change, ...], Field(strict=False)]
     llm_calls: Range
     llm_tokens: Tokens
+    embed_calls: Range = ZERO
+    embed_tokens: Range = ZERO
     cost: Cost
     bytes: PlanBytes | None
     seconds: Seconds | None
@@ -171,7 +173,7 @@ def cost_of(
             )
             told["cost"] = {"low": round(least, 6), "high": round(most, 6)}
             low, high = low + least, high + most
-            judged = judging(its) if most else Judged((0, 0), (0, 0), 0)
+            judged = (_counted(its) or judging(its)) if most else Judged((0, 0), (0, 0), 0)
             if judged is None:
                 is_judged = False
             else:
@@ -192,6 +194,15 @@ def cost_of(
         models=models,
         unpriced=tuple(unpriced),
     )
+
+
+def _counted(uses: Iterable[LlmUse]) -> Judged | None:
+    """The tokens that a tokenizer has counted; None if it has not counted those of all uses."""
+    counts = [use.counted for use in uses]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return None
+    return Judged((sum(one.low for one in known), 0), (sum(one.high for one in known), 0), 0)
 
 
 def money(amount: float) -> str:
@@ -226,10 +237,8 @@ class Approved:
             told = f"(at least {money(cost.low)})"
             why = " There are too few answers yet to judge by, so this is the worst case."
         else:
-            told = (
-                f"(about {money(cost.expected)} is expected, judged from {cost.answers:,} answers; "
-                f"{money(cost.high)} at the very worst)"
-            )
+            judged = f", judged from {cost.answers:,} answers" if cost.answers else ""
+            told = f"(about {money(cost.expected)} is expected{judged}; {money(cost.high)} at the very worst)"
             why = ""
         raise BudgetReached(
             f"the build may cost {money(most)} {cost.currency} {told}, and {money(self.max_cost)} is the most that it "
@@ -267,6 +276,14 @@ class Approved:
                 },
                 "actual": report.total("llm_tokens"),
             },
+            "embed_calls": {
+                "planned": {"low": plan.embed_calls.low, "high": plan.embed_calls.high},
+                "actual": report.total("embed_calls"),
+            },
+            "embed_tokens": {
+                "planned": {"low": plan.embed_tokens.low, "high": plan.embed_tokens.high},
+                "actual": report.total("embed_tokens"),
+            },
             "cost": {
                 "planned": {
                     "low": plan.cost.low,
@@ -287,8 +304,8 @@ def settings_of(build: CorpusRun) -> dict[str, Any]:
     """The inputs of a build other than its corpus; opens no model."""
     choice = build.choice
     encoder = {"backend": choice.backend, "precision": choice.precision}
-    if choice.model is not None:
-        encoder |= {"name": choice.model.name, "digest": choice.model.digest}
+    if choice.name:
+        encoder |= {"name": choice.name, "digest": choice.digest}
     return {
         **build.configuration.published(),
         "models": {"encoder": encoder, "recogniser": build.recogniser_fingerprint},

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +27,13 @@ from storage.receipts import Receipt
 from storage.runs import Run
 from storage.stores import open_store
 from storage.tables import read_table
+from tasks.core.encoder_estimate import use_of_encoder
 from tasks.core.environment import environment_fingerprint
-from tasks.core.estimate import ZERO, Estimate, Expected, LlmUse, Range
+from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, LlmUse, Range
 from tasks.core.executor import Call
 from tasks.core.part_runner import WHOLE, Parts, PartSpec
 from tasks.core.stage import Job, Part, Stage, part_key, stage_of
+from tasks.llm.vectors import PROBE, recorded_dimension
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
@@ -59,7 +62,11 @@ _GUESS = 4
 def estimate_part(job: Job, expected: Expected) -> Estimate:
     """The estimate for a part, without making it."""
     stage = stage_of(job)
-    return Estimate() if stage.estimate is None else stage.estimate(Part(open_store(job.store_url), job), expected)
+    part: Part[Any] = Part(open_store(job.store_url), job)
+    found = Estimate() if stage.estimate is None else stage.estimate(part, expected)
+    if stage.encodes is None or "access" not in getattr(job.settings, "opening", ()):
+        return found
+    return replace(found, texts=stage.encodes(part, expected))
 
 
 class Planner(CorpusRun):
@@ -75,6 +82,7 @@ class Planner(CorpusRun):
         self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them
         self._labels: dict[str, str] = {}  # of groups that may turn out not to exist, by output digest
         self._llm: list[LlmUse] = []
+        self._texts: list[EncoderTexts] = []
         self._in_doubt = False  # True if the current layer of summaries may not be needed
 
     def plan(self, history: Iterable[Run], workers: int) -> Plan:
@@ -92,6 +100,7 @@ class Planner(CorpusRun):
         unknown = self._rows.keys() | self._guessed
         why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
         stages = {name: self._stage(name, why) for name in self.report.stages}
+        vectors = self._vectors()
         work = {name: Work(stage.made, stage.vectors_made) for name, stage in stages.items()}
         return Plan(
             parent=PlanParent(version=self.parent.version, manifest=self.parent.digest) if self.parent else None,
@@ -119,10 +128,21 @@ class Planner(CorpusRun):
                 input=sum((use.input_tokens for use in self._llm), ZERO),
                 output=sum((use.output_tokens for use in self._llm), ZERO),
             ),
-            cost=cost_of(self._llm, self.configuration.prices, self._judged),
+            embed_calls=vectors.calls if vectors is not None else ZERO,
+            embed_tokens=vectors.input_tokens if vectors is not None else ZERO,
+            cost=cost_of(
+                [*self._llm, *([vectors] if vectors is not None else [])], self.configuration.prices, self._judged
+            ),
             bytes=sizes_of(self.planned, why, self.store, self.parent, corpus.documents),
             seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
         )
+
+    def _vectors(self) -> LlmUse | None:
+        """The use of an encoder behind an endpoint by all parts, which share equal texts; None without one."""
+        if self.choice.endpoint is None:
+            return None
+        known = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
+        return use_of_encoder(self._texts, self.choice, () if known else PROBE)
 
     def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
         return judge(uses, rates_of(self.store, uses[0].model))
@@ -151,7 +171,11 @@ class Planner(CorpusRun):
         keys = {spec.shard: part_key(stage, spec.settings, spec.inputs) for spec in wanted}
         there = {key: self.find(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
-        if stage.expensive or stage.estimate is not None:
+        asks = stage.uses_encoder and self.choice.endpoint is not None
+        if asks:
+            access = self.encoder_access(stage.name)
+            wanted = [spec.with_access(access) for spec in wanted]
+        if stage.expensive or stage.estimate is not None or asks:
             known = {key: receipt for key, receipt in there.items() if receipt is not None}
             parts = self._plan_parts(stage, wanted, keys, known, made)
         else:
@@ -207,6 +231,7 @@ class Planner(CorpusRun):
             key = call.arguments[0].key
             report.counts.update(estimate.counts)
             self._llm += self._guess(stage, first[key], estimate.llm)
+            self._texts.append(estimate.texts)
             receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
             self.progress.advance(stage.name)
         parts = self.parts.get(stage.name, {}) | {spec.shard: receipts[keys[spec.shard]] for spec in specs}

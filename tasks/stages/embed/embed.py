@@ -26,7 +26,8 @@ from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.encoder_estimate import texts_to_send
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import hash_order, id_hashes, leaves
@@ -47,6 +48,7 @@ __all__ = [
     "Vectors",
     "drive",
     "embed_passages",
+    "embed_separately",
     "embed_texts",
     "estimate",
     "keys_array",
@@ -54,6 +56,7 @@ __all__ = [
     "missing_texts",
     "row_key",
     "span_key",
+    "unknown_texts",
 ]
 
 Floats = NDArray[np.float32]
@@ -133,6 +136,12 @@ def missing_texts(keys: Sequence[bytes], known: NDArray[np.bool_]) -> dict[bytes
     return first_row
 
 
+def unknown_texts(texts: Sequence[str], known: Vectors) -> list[str]:
+    """The distinct texts without a known vector."""
+    keys = [row_key(text) for text in texts]
+    return [texts[row] for row in missing_texts(keys, known.holds(keys)).values()]
+
+
 def missing_passages(
     keys: Sequence[bytes],
     spans: Sequence[Sequence[Span]],
@@ -172,6 +181,36 @@ def embed_texts(
         missing = np.flatnonzero(~there)
         vectors[missing] = computed[[at[keys[row]] for row in missing]]
     return vectors, keys, len(first_row)
+
+
+def embed_separately(
+    passages: Sequence[str],
+    sentences: Sequence[str],
+    encode: Callable[[list[str]], Floats],
+    known_passages: Vectors,
+    known_sentences: Vectors,
+    dimension: int,
+) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
+    """Vectors of passages and directions of sentences, each from a pass of its own; all texts are encoded in one call.
+
+    Returns what `embed_passages` returns.
+    """
+    made: dict[bytes, NDArray[np.float32]] = {}
+    wanted: dict[bytes, str] = {}
+    for texts, known in ((passages, known_passages), (sentences, known_sentences)):
+        keys = [row_key(text) for text in texts]
+        wanted |= {key: texts[row] for key, row in missing_texts(keys, known.holds(keys)).items()}
+    if wanted:
+        made = dict(zip(wanted, encode(list(wanted.values())), strict=True))
+
+    def encoded(texts: list[str]) -> Floats:
+        return np.stack([made[row_key(text)] for text in texts])
+
+    vectors, passage_keys, count = embed_texts(passages, encoded, known_passages, dimension)
+    of_sentences, sentence_keys, more = embed_texts(
+        sentences, lambda some: directions_of(encoded(some)), known_sentences, dimension, np.int8
+    )
+    return vectors, passage_keys, of_sentences, sentence_keys, count + more
 
 
 def embed_passages(
@@ -331,15 +370,9 @@ def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, 
             found.passages, found.spans, embedder, known_passages, known_sentences
         )
     else:
-        vectors, keys, made = embed_texts(found.passages, embedder.encode, known_passages, embedder.dimension)
-        span_vectors, span_keys, more = embed_texts(
-            found.sentences,
-            lambda some: directions_of(embedder.encode(some)),
-            known_sentences,
-            embedder.dimension,
-            np.int8,
+        vectors, keys, span_vectors, span_keys, made = embed_separately(
+            found.passages, found.sentences, embedder.encode, known_passages, known_sentences, embedder.dimension
         )
-        made += more
     return {
         "passages": vectors,
         "passage_keys": keys_array(keys),
@@ -374,6 +407,17 @@ def _joined(
     return joined
 
 
+def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts:
+    """The passages and sentences without a vector, each a text of its own."""
+    documents = part.table("documents", "document_id", "content_hash")
+    owners = part.table("passages", "document_id")["document_id"]
+    _, held = unchanged(part, documents)
+    found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    texts = unknown_texts(found.passages, _known_passages(part))
+    texts += unknown_texts(found.sentences, _known_sentences(part))
+    return texts_to_send(part, texts)
+
+
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
     """The exact number of vectors to compute."""
     documents = part.table("documents", "document_id", "content_hash")
@@ -403,6 +447,7 @@ STAGE = Stage(
     settings=EmbedStageSettings,
     libraries=("numpy",),
     estimate=estimate,
+    encodes=_encodes,
     inputs=TEXTS,
     outputs=(Output("vectors", VECTORS, artifact="vectors/{label}", pieces=True),),
     per_document=True,

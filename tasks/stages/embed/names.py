@@ -11,11 +11,12 @@ from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.encoder_estimate import texts_to_send
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
 
 __all__ = ["STAGE", "drive", "estimate"]
 
@@ -44,6 +45,12 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
+def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
+    """The texts without a vector."""
+    texts = part.table("names", "name").column("name").to_pylist()
+    return texts_to_send(part, unknown_texts(texts, _known(part)))
+
+
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """The exact number of name vectors to compute."""
     keys = [row_key(name) for name in part.table("names", "name").column("name").to_pylist()]
@@ -62,6 +69,7 @@ STAGE = Stage(
     settings=EncoderSettings,
     libraries=("numpy",),
     estimate=estimate,
+    encodes=_encodes,
     inputs=(Input("names", NAMES, output="named"),),
     outputs=(Output("names", NAME_VECTORS, artifact="names/{label}"),),
     priority=5,

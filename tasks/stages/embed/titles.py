@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Expected
+from tasks.core.encoder_estimate import texts_to_send
+from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
 from tasks.stages.split.split import title_prefix
 
 __all__ = ["STAGE", "drive", "embedded_title", "estimate", "passage_documents"]
@@ -63,6 +64,12 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
+def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
+    """The texts without a vector."""
+    texts = [title for title in _titles(part) if title]
+    return texts_to_send(part, unknown_texts(texts, _known(part)))
+
+
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """The exact number of title vectors to compute."""
     keys = [row_key(title) for title in _titles(part) if title]
@@ -86,6 +93,7 @@ STAGE = Stage(
     settings=EncoderSettings,
     libraries=("numpy",),
     estimate=estimate,
+    encodes=_encodes,
     inputs=(
         Input("documents", DOCUMENTS),
         Input("passages", PASSAGES),

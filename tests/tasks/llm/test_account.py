@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from indexmill.errors import BudgetReached, ConfigurationError
 from schemas.config import LlmSettings, Price
-from tasks.llm.account import Account, AskingEnded, Limits, Spent, price_of
+from tasks.llm.account import Account, AskingEnded, Limits, Rates, Spent, price_of
 
 PRICE = Price(input_per_million=0.15, output_per_million=0.60)
 
@@ -108,6 +108,22 @@ def test_a_pause_holds_back_all_calls_and_a_shorter_one_does_not_shorten_it() ->
     assert one.start(11.0) == []
     assert one.wait(11.0) == 599.0
     assert one.start(610.0) == [ticket]
+
+
+def test_an_encoder_has_rates_and_pauses_of_its_own_and_shares_the_budget() -> None:
+    both = account(requests_per_minute=60, rates={"e": Rates(requests=600)}, budget_tokens=1000)
+    words = [ask(both, 10) for _ in range(6)]
+    vectors = [both.request("", "s", "e", 100, 0) for _ in range(3)]
+    assert both.start(0.0) == [*vectors, *words[:5]]  # five seconds' worth of either
+    both.pause(600, 0.0, "e")
+    both.request("", "s", "e", 1, 0)
+    assert both.start(1.5) == [words[5]]
+    assert both.wait(2.0) == 598.0
+    for ticket in vectors:
+        both.settle(ticket, 400, 0)
+    ask(both, 10)
+    assert both.start(700.0) == []
+    assert isinstance(both.ended, BudgetReached)
 
 
 def test_a_budget_in_money_is_exact() -> None:

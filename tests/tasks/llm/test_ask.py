@@ -60,7 +60,7 @@ class Free(Purse):
         assert output_tokens <= self.reserved[ticket][1]
         self.settled[ticket] = input_tokens, output_tokens
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, model: str = "") -> None:
         self.paused.append(seconds)
 
 
@@ -439,7 +439,7 @@ def test_waiting_for_a_turn_is_no_part_of_the_deadline(store: FolderStore, monke
             waited[0] += 600
             return await super().reserve(model, input_tokens, output_tokens)
 
-    monkeypatch.setattr("tasks.llm.ask.time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited[0]))
+    monkeypatch.setattr("tasks.llm.calls.time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited[0]))
     with LlmServer(faults=Faults({1: "503"})) as server:
         done = asked(server, store, requests(1), Slow(), deadline_seconds=300)
     assert done.counts["llm_retries"] == 1

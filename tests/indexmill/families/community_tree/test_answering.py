@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import indexmill
 from indexmill import BadInput, ConfigurationError, Snapshot
 from indexmill.answer.answers import NOTHING_FOUND
-from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.asking import Ask
 from indexmill.answer.base import Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import Turns
@@ -34,6 +34,7 @@ from indexmill.families.community_tree.answering import (
 from indexmill.families.community_tree.level_texts import content_of, levels_of
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
+from indexmill.models.patience import Patience
 from tests.indexmill.families.community_tree.test_retriever import written
 from tests.indexmill.running import Run
 from tests.llm_rules import texts_of

@@ -1,0 +1,124 @@
+"""An embedder whose vectors come from an endpoint, and whose tokens are counted here.
+
+Texts are cut by a tokenizer of this machine, so that what is sent is a function of the settings and not of the
+endpoint, and fits into what its model reads. An endpoint gives no hidden states: every sentence is a text of its own.
+Nor does it give the same bits twice. What it answered first counts, wherever that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from indexmill.errors import ConfigurationError
+from indexmill.models.embedder import NO_PROMPTS, Embedder, EncoderFingerprint, Prompts, readable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BACKEND", "EndpointEmbedder", "EndpointModel", "TokenCounter", "Vectors"]
+
+BACKEND = "openai"
+"""The back-end's name in settings and fingerprints."""
+
+_BLANK = "."
+"""Sent in place of a text without a character, which endpoints refuse."""
+
+Vectors = Callable[[list[str], list[int]], "NDArray[np.float32]"]
+"""From texts, as they are sent, and their tokens to their unit vectors ``(n, d) float32``."""
+
+
+class TokenCounter(Protocol):
+    """What counts tokens: a ``Tokeniser``, or the deterministic double."""
+
+    max_tokens: int
+    special_tokens: int
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]: ...
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True)
+class EndpointModel:
+    """What determines the vectors of an endpoint beside the texts.
+
+    name: of the model there. dimension: of its vectors. tokenizer: the SHA-256 of the tokenizer.json that counts and
+    cuts; empty for the double. asked_dimension: that the endpoint is asked for; 0 for all that it gives.
+    """
+
+    name: str
+    dimension: int
+    tokenizer: str = ""
+    prompts: Prompts = NO_PROMPTS
+    asked_dimension: int = 0
+
+
+class EndpointEmbedder(Embedder):
+    """An Embedder over the vectors of an endpoint. Thread-safe where `vectors` is."""
+
+    def __init__(self, model: EndpointModel, counter: TokenCounter, vectors: Vectors) -> None:
+        """counter: its `max_tokens` are what the model reads of a text beside the prompt of documents."""
+        self.model = model
+        self.dimension = model.dimension
+        self.max_tokens, self.special_tokens = counter.max_tokens, counter.special_tokens
+        self._counter, self._vectors = counter, vectors
+
+    @cached_property
+    def fingerprint(self) -> EncoderFingerprint:
+        """The inputs that determine the vectors; the endpoint's address is none of them."""
+        return EncoderFingerprint(
+            model=self.model.name,
+            weights="",
+            tokenizer=self.model.tokenizer,
+            graph="",
+            backend=BACKEND,
+            precision="f32",
+            instructions="",
+            pooling="",
+            max_tokens=self.max_tokens,
+            dimension=self.dimension,
+            libraries={},
+            reproducible=False,
+            query_prompt=self.model.prompts.query,
+            document_prompt=self.model.prompts.document,
+            asked_dimension=self.model.asked_dimension,
+        )
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """See ``Embedder``."""
+        return self._counter.token_offsets(texts)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """See ``Embedder``."""
+        return self._counter.count_tokens(texts)
+
+    def sent(self, texts: Sequence[str], *, query: bool = False) -> tuple[list[str], list[int]]:
+        """The texts as they are sent, cut and behind their prompt, and the tokens of each."""
+        prompt = self.model.prompts.query if query else self.model.prompts.document
+        whole = [readable(text) if text.strip() else _BLANK for text in texts]
+        lengths = self._counter.count_tokens(whole).tolist()
+        of_prompt = int(self._counter.count_tokens([prompt])[0]) - self.special_tokens if prompt else 0
+        room = self.max_tokens
+        if query and self.model.prompts != NO_PROMPTS:  # max_tokens leaves room for the prompt of documents
+            of_document = self._counter.count_tokens([self.model.prompts.document])[0] - self.special_tokens
+            room = max(self.special_tokens + 1, self.max_tokens + int(of_document) - of_prompt)
+        long = [row for row, length in enumerate(lengths) if length > room]
+        for row, offsets in zip(long, self._counter.token_offsets([whole[row] for row in long]), strict=True):
+            whole[row] = whole[row][: int(offsets[room - self.special_tokens - 1, 1])]
+            lengths[row] = room
+        return [prompt + text for text in whole], [length + of_prompt for length in lengths]
+
+    def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
+        if not len(texts):
+            return np.empty((0, self.dimension), np.float32)
+        vectors = self._vectors(*self.sent(texts, query=query))
+        if vectors.shape != (len(texts), self.dimension):
+            raise ConfigurationError(
+                f"the encoder {self.model.name!r} gave vectors of {vectors.shape[-1]} numbers, and the index has "
+                f"{self.dimension}: it is another model than the one that made the index"
+            )
+        return vectors

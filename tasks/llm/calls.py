@@ -1,0 +1,200 @@
+"""Calls that are paid for: within the quota, under one layer of retries, and counted whatever comes of them.
+
+A call that fails for good ends all others of its group: none starts, and those in flight finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+
+from indexmill.errors import IndexmillError
+from indexmill.models.llm import Completion
+from indexmill.models.llm_errors import LlmError
+from indexmill.text.counted import counted
+from tasks.llm.quota import Quota
+
+__all__ = ["USELESS", "Bill", "PaidCalls", "Sleep", "Stopped"]
+
+Sleep = Callable[[float], Awaitable[None]]
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # maximum seconds before a retry, if the endpoint names none
+
+USELESS = 3
+"""The useless answers after which a request, or a run without good answers, is given up."""
+
+_T = TypeVar("_T")
+
+
+class Billed(Protocol):
+    """An answer that says what it cost."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+
+
+_B = TypeVar("_B", bound=Billed)
+
+
+class Stopped(Exception):
+    """Raised in a request after another one has ended all calls."""
+
+
+@dataclass
+class Bill:
+    """The cost of one request so far, and the seconds that it waited for the quota."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    attempts: int = 0
+    queued: float = 0.0
+    useless: int = 0  # answers
+
+
+@dataclass(kw_only=True)
+class PaidCalls:
+    """A group of calls in one event loop. counts: for the report; each name begins with `prefix`.
+
+    section: of the settings, for messages.
+    """
+
+    quota: Quota
+    deadline_seconds: float
+    sleep: Sleep
+    section: str = "llm"
+    prefix: str = "llm_"
+    counts: Counter[str] = field(default_factory=Counter)
+    failure: Exception | None = None
+    answered: int = 0  # calls that returned an answer, good or bad
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def fail(self, error: Exception) -> None:
+        """Start no further call; the first error counts."""
+        if self.failure is None:
+            self.failure = error
+        self.stop.set()
+
+    async def patiently(self, call: Callable[[], Awaitable[_B]], bill: Bill) -> _B:
+        """The result of a call, repeated until the endpoint answers, the deadline, or the limit of useless answers."""
+        began = time.monotonic() - bill.queued
+        attempts = bill.attempts
+
+        def late(state: RetryCallState) -> bool:
+            passed = time.monotonic() - began - bill.queued
+            return passed + state.upcoming_sleep >= self.deadline_seconds
+
+        def again(error: BaseException) -> bool:
+            return isinstance(error, LlmError) and error.retry and not (error.answered and bill.useless >= USELESS)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(again),
+            wait=_wait,
+            stop=late,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            return await retrying(call)
+        except LlmError as error:
+            if not error.retry:
+                raise
+            if error.answered and bill.useless >= USELESS:
+                error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} of no use",)
+                raise
+            tried = (
+                f"{counted(bill.attempts - attempts, 'attempt')}, {self.section}.deadline_seconds is "
+                f"{self.deadline_seconds:g}"
+            )
+            error.args = (f"{error}; gave up after {tried}: run again, or raise it",)
+            raise
+        finally:
+            self._count("retries", max(0, bill.attempts - attempts - 1))
+
+    async def paid(self, send: Callable[[], Awaitable[_B]], model: str, most: tuple[int, int], bill: Bill) -> _B:
+        """The result of one call, which may cost `most` input and output tokens; reserved before, settled after."""
+        began = time.monotonic()
+        ticket = await self.unless_stopped(self.quota.reserve(model, *most))
+        bill.queued += time.monotonic() - began
+        if self.failure is not None:
+            await self.quota.settle(ticket, 0, 0)
+            raise Stopped
+        bill.attempts += 1
+        spent = most
+        try:
+            came = await send()
+            spent = came.input_tokens, came.output_tokens
+            self._count("calls")
+            self.answered += 1
+        except LlmError as error:
+            bill.useless += error.answered
+            if error.billed == "no":
+                spent = 0, 0
+            elif isinstance(error.billed, Completion):
+                spent = error.billed.input_tokens, error.billed.output_tokens
+                self._count("calls")
+            else:
+                self._count("calls")
+                self._count("maybe_billed")
+            if error.retry_after:
+                await self.quota.pause(error.retry_after, model)
+            raise
+        finally:  # also after any other exception: the call may have been sent
+            bill.input_tokens += spent[0]
+            bill.output_tokens += spent[1]
+            self._count("input_tokens", spent[0])
+            self._count("output_tokens", spent[1])
+            self._count("tokens", sum(spent))
+            with contextlib.suppress(IndexmillError):  # the quota and the run are gone; the paid answer is still stored
+                await self.quota.settle(ticket, *spent)
+        return came
+
+    def _count(self, name: str, number: int = 1) -> None:
+        self.counts[self.prefix + name] += number
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait before a retry; raises at once when calls end, here or on another worker."""
+        await self.unless_stopped(_unless(self._slept(seconds), self.quota.ended()))
+
+    async def _slept(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
+    async def unless_stopped(self, wanted: Coroutine[Any, Any, _T]) -> _T:
+        """The result of a coroutine; raises Stopped as soon as no further call may start."""
+
+        async def stopped() -> None:
+            await self.stop.wait()
+            raise Stopped
+
+        return await _unless(wanted, stopped())
+
+
+async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:
+    """The result of a coroutine; raises the error of `end` if that comes first."""
+    waits = waiting, ending = asyncio.ensure_future(wanted), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            ending.result()
+        return waiting.result()
+    finally:
+        for one in waits:
+            one.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Seconds until the next attempt: the endpoint's `retry_after` plus jitter, or exponential backoff with jitter."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (state.attempt_number - 1))
+    after = error.retry_after if isinstance(error, LlmError) and error.retry_after else 0.0
+    return after + random.uniform(0.0, min(longest, after) if after else longest)  # noqa: S311 - nothing secret
