@@ -64,6 +64,7 @@ def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, 
 def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> Iterator[str]:
     lengths = {name: sizes[name] for name in (*schema.tables, "dimensions") if name in sizes}
     known = {name: declared for name, declared in schema.arrays.items() if name in arrays}
+    arrays = {name: arrays[name] for name in known}  # a pack makes an array anew each time
     for name, declared in known.items():
         if arrays[name].dtype.kind not in _KINDS[declared.kind]:
             yield f"{name!r} holds {arrays[name].dtype}; expected {declared.kind}"

@@ -29,6 +29,7 @@ __all__ = [
     "pointers",
     "schema_of",
     "shape_problem",
+    "smallest",
     "sparse",
     "split_dimension",
     "vectors",
@@ -39,6 +40,11 @@ Dimension = str | int
 
 SMALLEST = "uint*"
 """The smallest unsigned type that holds the values."""
+
+
+def smallest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of at least 0, in the type ``SMALLEST``."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 def split_dimension(dimension: Dimension) -> tuple[str, int]:
@@ -55,7 +61,7 @@ class Array:
 
     into: the values rise from 0 to this length; they say where each row's entries begin, and where the last ones end.
     below, least: every value is less than this, and not less than that. rising: no value is less than the one before
-    it. optional: older snapshots lack the array.
+    it. optional: older snapshots lack the array. former: only older snapshots have it, and nothing writes it.
     """
 
     dtype: str
@@ -66,6 +72,7 @@ class Array:
     least: int | None = None
     rising: bool = False
     optional: bool = False
+    former: bool = False
 
     @property
     def kind(self) -> str:
@@ -122,11 +129,12 @@ class PackSchema:
 
         Raises ValueError, naming the array, if one breaks the declaration.
         """
-        needed = {name for name, array in self.arrays.items() if not array.optional}
+        written = {name: array for name, array in self.arrays.items() if not array.former}
+        needed = {name for name, array in written.items() if not array.optional}
         if missing := sorted(needed - set(arrays)):
             raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
-        if unknown := sorted(set(arrays) - set(self.arrays)):
-            raise ValueError(f"the pack's schema has no arrays {unknown}; it has {sorted(self.arrays)}")
+        if unknown := sorted(set(arrays) - set(written)):
+            raise ValueError(f"the pack's schema has no arrays {unknown}; it has {sorted(written)}")
         sizes: dict[str, int] = {}
         for name, values in arrays.items():
             declared = self.arrays[name]
@@ -195,11 +203,21 @@ def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: st
     return Array(dtype, (length,), holds, below=below, least=least)
 
 
-def sparse(name: str, rows: str, columns: str, holds: str, **beside: tuple[str, str]) -> dict[str, Array]:
-    """The arrays of a sparse matrix by rows; ``beside``: further arrays of a value per link, by type and content."""
+def sparse(
+    name: str,
+    rows: str,
+    columns: str,
+    holds: str,
+    types: tuple[str, str] = ("int64", "int32"),
+    **beside: tuple[str, str],
+) -> dict[str, Array]:
+    """The arrays of a sparse matrix by rows; ``beside``: further arrays of a value per link, by type and content.
+
+    types: of the pointers and of the columns.
+    """
     links = f"{name} links"
     return {
-        f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end"),
-        f"{name}.indices": indices(links, columns, "the columns of the links"),
+        f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end", types[0]),
+        f"{name}.indices": indices(links, columns, "the columns of the links", dtype=types[1]),
         **{f"{name}.{one}": Array(dtype, (links,), what) for one, (dtype, what) in beside.items()},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from indexmill.families.zoom_graph.mentions import MATRICES, mentions_of
 from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 
 if TYPE_CHECKING:
@@ -14,10 +15,10 @@ __all__ = ["distributions", "levels"]
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Similar documents per document, and entities per document. Raises CorruptBlob."""
-    arrays = artifacts.arrays("zoom_graph/matrices")
+    arrays = artifacts.arrays(MATRICES)
     return (
         Distribution("Similar documents per document", "documents", row_lengths(arrays["documents.indptr"])),
-        Distribution("Entities per document", "documents", row_lengths(arrays["contents.indptr"])),
+        Distribution("Entities per document", "documents", row_lengths(mentions_of(artifacts).contents.indptr)),
     )
 
 

@@ -11,7 +11,7 @@ FAMILY = ReaderFamily(
     retriever="indexmill.families.zoom_graph.retriever:ZoomGraphReader",
     parameters="indexmill.families.zoom_graph.parameters:ZoomGraphParameters",
     packs="indexmill.families.zoom_graph.schema:PACKS",
-    artifacts=("zoom_graph/matrices", "zoom_graph/vectors", "entities", "names", "sentences"),
+    artifacts=("zoom_graph/matrices", "zoom_graph/vectors", "mention_links", "entities", "names", "sentences"),
     fusion=Fusion(weight=0.6, place=1, floor=0.05, from_passages=True),  # few documents rank well, the rest hardly
     answering="indexmill.families.zoom_graph.answering:KeptSentences",
     answering_options=(

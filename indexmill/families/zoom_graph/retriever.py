@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.zoom_graph.graph import ZoomBlocks
+from indexmill.families.zoom_graph.mentions import MATRICES, mentions_of
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
@@ -36,10 +37,7 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MATRICES", "VECTORS", "ZoomGraphReader", "open_zoom_graph"]
-
-MATRICES = "zoom_graph/matrices"
-"""The artifact that holds the graph."""
+__all__ = ["VECTORS", "ZoomGraphReader", "open_zoom_graph"]
 
 VECTORS = "zoom_graph/vectors"
 """The artifact that holds the vectors of documents."""
@@ -51,30 +49,25 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     Raises CorruptBlob, and ConfigurationError for an unknown parameter.
     """
     arrays = artifacts.arrays(MATRICES)
-    keys = arrays["entity_keys"]
-    documents, contents, entities = (
-        Block(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays[f"{name}.{values}"])
-        for name, values in (("documents", "weights"), ("contents", "titles"), ("entities", "weights"))
+    documents, entities = (
+        Block(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays[f"{name}.weights"])
+        for name in ("documents", "entities")
     )
-    names = QuestionNames(NameIndex(keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
+    links = mentions_of(artifacts)
+    contents = Block(links.contents.indptr, links.contents.indices, links.titles)
+    names = QuestionNames(NameIndex(links.keys), links.contained_in, *names_of(artifacts, links.keys))
     return ZoomGraph(
         artifacts.vectors("vectors", "passages"),
         artifacts.vectors("vectors", "sentences"),
         artifacts.arrays(VECTORS)["vectors"],
         ZoomBlocks(documents, contents, entities),
-        Sparse.of(arrays, "mentions"),
-        Sparse.of(arrays, "mentioned_in"),
+        links.mentions,
+        links.mentioned_in,
         names,
-        arrays["sentence_passage"],
-        arrays["passage_document"],
+        links.sentence_passage,
+        links.passage_document,
         parameters_of(artifacts, "zoom_graph", ZoomGraphParameters),
     )
-
-
-def _transposed(block: Block, width: int) -> Sparse:
-    order = np.argsort(block.indices, kind="stable")
-    indptr = np.concatenate([[0], np.bincount(block.indices, minlength=width).cumsum()]).astype(np.int64)
-    return Sparse(indptr, block.owners()[order].astype(np.int32))
 
 
 class ZoomGraphReader(PassageRetriever):

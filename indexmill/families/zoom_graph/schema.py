@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from indexmill.retrieve.shared_schema import sentence_arrays
 from indexmill.store.pack_schema import Array, PackSchema, hashes, indices, sparse, vectors
 
 __all__ = ["MATRICES", "PACKS", "VECTORS"]
 
+
+def _former(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays of older snapshots, whose content newer ones have in `mention_links`."""
+    return {name: replace(array, former=True) for name, array in arrays.items()}
+
+
 MATRICES = PackSchema(
-    "documents and entities in a sparse graph",
+    "the similarity links of documents and of entities",
     {
-        **sentence_arrays(),
+        **_former(sentence_arrays()),
         **sparse(
             "documents",
             "documents",
@@ -25,14 +34,16 @@ MATRICES = PackSchema(
             "entities by entities, symmetric; no links unless they are asked for",
             weights=("float32", "exp(cosine) of the two vectors"),
         ),
-        **sparse(
-            "contents",
-            "documents",
-            "entities",
-            "documents by entities",
-            titles=("uint8", "1 where the entity is the document's title or a subject of it"),
+        **_former(
+            sparse(
+                "contents",
+                "documents",
+                "entities",
+                "documents by entities",
+                titles=("uint8", "1 where the entity is the document's title or a subject of it"),
+            )
         ),
-        "passage_document": indices("passages", "documents", "the row of each passage's document"),
+        **_former({"passage_document": indices("passages", "documents", "the row of each passage's document")}),
         "cut": Array("int64", (4,), "links cut by the cap and the rows they are of: of documents, then of entities"),
     },
     tables=("documents", "passages", "sentences", "entities"),

@@ -17,5 +17,6 @@ FAMILY = Family(
     ),
     artifact="matrices",
     counts=graph.counts,
+    shared=("mention_links",),
     checks=CHECKS,
 )
