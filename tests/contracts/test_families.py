@@ -276,7 +276,7 @@ def test_a_forgotten_document_leaves_no_trace(quick: Path) -> None:
     index.build(rows)
     with index.snapshot() as snapshot:
         known = traces(snapshot, "forgotten", text)
-        assert {"documents", "bm25", "tri_graph", "zoom_graph", "communities", "heterograph"} <= known
+        assert {"documents", "bm25", "mention_links", "communities", "heterograph"} <= known
     forget(index.store(), ["forgotten"], build=lambda: index.build(rows))
     with index.snapshot() as snapshot:
         assert traces(snapshot, "forgotten", text) == set()
