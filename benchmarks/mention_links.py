@@ -1,12 +1,13 @@
 """The links from sentences, passages and documents to entities: bytes, and what putting them together costs a reader.
 
-    python -m benchmarks.mention_links [--shards 256 --sentences 2200000 ...]
-    python -m benchmarks.mention_links --store STORE
+    python -m benchmarks.mention_links [--shards 256 --sentences 2200000 ...] [--times 5]
+    python -m benchmarks.mention_links --store STORE [--times 5]
 
-Without a store, shards of the given size are generated, entities by a power law, each shard half of its own. Links are
-asked for in the order in which the methods do: those of tri_graph first, then what zoom_graph needs besides. `held` are
-the bytes of the arrays, `resident` is the growth of the process's own memory. With a store, the shards of its newest
-version are put together. A night of n documents, each in any shard, rewrites the shards that it touches.
+Without a store, shards of the given size are generated, entities by a power law, each shard half of its own; with one,
+the shards of its newest version are put together. Links are asked for in the order in which the methods do: those of
+tri_graph first, then what zoom_graph needs besides. Seconds are those of the fastest time. `held` are the bytes of the
+arrays, `resident` is the growth of the process's own memory. A night of n documents, each in any shard, rewrites the
+shards that it touches.
 """
 
 from __future__ import annotations
@@ -142,8 +143,18 @@ def _bytes_of(found: object) -> int:
     return 0
 
 
-def _measure(snapshot: Snapshot) -> None:
-    """Print what each step of putting the links together costs."""
+class Step(NamedTuple):
+    """What a step took: seconds by the clock and of the processor, and bytes of arrays and of own memory after it."""
+
+    name: str
+    wall: float
+    processor: float
+    held: int
+    resident: int
+
+
+def _steps(snapshot: Snapshot) -> list[Step]:
+    """What each step of putting a snapshot's links together takes."""
     steps: list[tuple[str, Callable[[MentionLinks], object]]] = [
         ("sentences x entities, both ways", MentionLinks.sentences),
         ("passages x entities, both ways", MentionLinks.passages),
@@ -153,29 +164,44 @@ def _measure(snapshot: Snapshot) -> None:
         ("document of each passage", MentionLinks.passage_document),
     ]
     gc.collect()
-    before, whole, kept = _own_memory(), Stopwatch(), []
-    print(f"{'':34} {'wall':>8} {'processor':>9} {'held':>9} {'resident':>9}")
+    before, kept, found = _own_memory(), list[Any](), list[Step]()
 
     def step(name: str, make: Callable[[], object]) -> Any:
         watch = Stopwatch()
-        found = make()
+        made = make()
         wall, processor = watch.wall, watch.cpu
-        held = _bytes_of(found.keys) if isinstance(found, MentionLinks) else _bytes_of(found)
-        kept.append((found, held))
-        print(
-            f"{name:34} {wall:6.3f} s {processor:7.3f} s {held / 1e6:6.1f} MB {(_own_memory() - before) / 1e6:6.1f} MB"
-        )
-        return found
+        kept.append(made)
+        held = _bytes_of(made.keys) if isinstance(made, MentionLinks) else _bytes_of(made)
+        found.append(Step(name, wall, processor, held, _own_memory() - before))
+        return made
 
     shards = snapshot.shards(MENTION_LINKS)
     step("packs mapped, checked", lambda: [snapshot.arrays(one.name) for one in shards])
     links = step("entities of all shards", lambda: mention_links_of(snapshot))
     for name, make in steps:
         step(name, partial(make, links))
-    print(f"{'together':34} {whole.wall:6.3f} s {whole.cpu:7.3f} s {sum(held for _, held in kept) / 1e6:6.1f} MB")
-    matrices = {"sentences": links.sentences(), "passages": links.passages(), "documents": links.documents()}
-    linked = ", ".join(f"{len(across.indices):,} of {name}" for name, (across, _) in matrices.items())
-    print(f"{len(links.keys):,} entities, links: {linked}")
+    return found
+
+
+def _measure(opened: Callable[[], Snapshot], times: int) -> None:
+    """Print what each step takes: of several times the fastest, and the memory of the first."""
+    with opened() as snapshot:
+        runs = [_steps(snapshot)]
+        links = mention_links_of(snapshot)
+        matrices = {"sentences": links.sentences(), "passages": links.passages(), "documents": links.documents()}
+        linked = ", ".join(f"{len(across.indices):,} of {name}" for name, (across, _) in matrices.items())
+        print(f"{len(links.keys):,} entities; links: {linked}")
+    for _ in range(times - 1):
+        with opened() as snapshot:
+            runs.append(_steps(snapshot))
+    print(f"{'':34} {'wall':>8} {'processor':>9} {'held':>9} {'resident':>9}")
+    every = [
+        Step(name, min(wall), min(processor), held[0], resident[0])
+        for (name, *_), wall, processor, held, resident in (zip(*one, strict=True) for one in zip(*runs, strict=True))
+    ]
+    walls, processors, held = (sum(column) for column in list(zip(*every, strict=True))[1:4])
+    for name, wall, processor, its, resident in (*every, Step("together", walls, processors, held, every[-1].resident)):
+        print(f"{name:34} {wall:6.3f} s {processor:7.3f} s {its / 1e6:6.1f} MB {resident / 1e6:6.1f} MB")
 
 
 def _sizes(snapshot: Snapshot) -> None:
@@ -203,22 +229,25 @@ def main() -> None:
     """Generate or open shards, and measure."""
     parser = argument_parser(__doc__)
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--times", type=int, default=5)
     for name, default in Size(256, 48_213, 381_320, 2_200_000, 700_000, 4_400_000, 3_000_000)._asdict().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     options = vars(parser.parse_args())
     print(describe_machine())
-    if (store := options.pop("store")) is not None:
+    store, times = options.pop("store"), options.pop("times")
+    if store is not None:
         with indexmill.open(store) as snapshot:
             _sizes(snapshot)
             _rewritten(store, snapshot)
-            _measure(snapshot)
+        _measure(lambda: indexmill.open(store), times)
         return
     with tempfile.TemporaryDirectory() as folder:
         written, manifest = _written(Path(folder) / "store", Size(**options))
         reader = StoreReader(written.root)
-        with Snapshot(written.root, lambda one: reader.blob(one.digest, one.bytes), manifest, None) as snapshot:
+        opened = partial(Snapshot, written.root, lambda one: reader.blob(one.digest, one.bytes), manifest, None)
+        with opened() as snapshot:
             _sizes(snapshot)
-            _measure(snapshot)
+        _measure(opened, times)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
         yield f"{name!r} leads from {array[0]} to {array[-1]}; expected from 0 to {into}"
     if (declared.into or declared.rising) and _falls(array):
         yield f"{name!r} does not rise"
-    if declared.least is not None and len(array) and int(array.min()) < declared.least:
+    unsigned = declared.least == 0 and array.dtype.kind == "u"
+    if declared.least is not None and not unsigned and len(array) and int(array.min()) < declared.least:
         yield f"{name!r} has the value {array.min()}; expected {declared.least} at least"
     below, more = split_dimension(declared.below)
     bound = lengths.get(below) if below else more
@@ -93,6 +94,8 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
 
 def _falls(array: npt.NDArray[Any]) -> bool:
     """True if any value is less than the one before it."""
+    if len(array) <= _PIECE:
+        return bool((array[1:] < array[:-1]).any())
     return any(
         bool((array[first + 1 : first + 1 + _PIECE] < array[first : first + _PIECE][: len(array) - first - 1]).any())
         for first in range(0, len(array) - 1, _PIECE)

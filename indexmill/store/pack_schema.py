@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def smallest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
+@cache
 def split_dimension(dimension: Dimension) -> tuple[str, int]:
     """The name of a length (empty for an integer) and the integer added to it."""
     if isinstance(dimension, int):
@@ -74,7 +76,7 @@ class Array:
     optional: bool = False
     former: bool = False
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The kind of type that a reader accepts: ``float``, ``integer`` of any width and sign, or ``unsigned``."""
         if self.dtype == SMALLEST:
