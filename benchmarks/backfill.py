@@ -37,7 +37,7 @@ from benchmarks.machine import argument_parser, describe_machine
 
 BOUND = 6 << 30  # bytes, of all processes together
 SLACK = 1.1  # of the time per token, which the noise of a busy machine moves
-STAGES = ("resolve", "tri_graph", "zoom_links", "zoom_graph", "check")
+STAGES = ("resolve", "zoom_links", "zoom_graph", "check")
 
 
 @dataclass

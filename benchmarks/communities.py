@@ -35,6 +35,7 @@ from benchmarks.clusterings.node2vec import node2vec
 from benchmarks.clusterings.scan import scan
 from benchmarks.clusterings.spectral import spectral
 from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
+from indexmill.families.tri_graph.mentions import mentions_of
 from indexmill.store.canonical import canonical_json
 from indexmill.text.names import NameIndex
 from tasks.core.communities.augment import codicil, knn, none, weighted
@@ -54,9 +55,9 @@ class Corpus:
     def __init__(self, store: str, passages: int | None) -> None:
         with indexmill.open(store) as snapshot:
             table = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
-            matrices = snapshot.arrays("tri_graph/matrices")
-            self.passage = np.array(matrices["sentence_passage"])
-            indptr, indices = matrices["mentions.indptr"], matrices["mentions.indices"]
+            _, matrices, sentence_passage = mentions_of(snapshot)
+            self.passage = np.array(sentence_passage)
+            indptr, indices = matrices.mentions.indptr, matrices.mentions.indices
             self.held = [indices[low:high] for low, high in pairwise(indptr)]
             self.passages = np.unique(self.passage)[:passages]
             by_key = np.argsort(NameIndex.keys(table["entity_id"]))

@@ -25,7 +25,7 @@ from tasks.stages.extract import steps as extract
 from tasks.stages.ingest import part, read_part
 from tasks.stages.recognise import llm, rules
 from tasks.stages.recognise import steps as recognise
-from tasks.stages.resolve import describe, resolve, same_as
+from tasks.stages.resolve import describe, mention_links, resolve, same_as
 from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.sbom import sbom
 from tasks.stages.split import split
@@ -67,6 +67,13 @@ _SHARED = (
         of_shards=True,
     ),
     Step("passage_codes", passage_codes.drive, (passage_codes.STAGE,), of_shards=True),
+    Step(
+        "mention_links",
+        mention_links.drive,
+        (mention_links.STAGE,),
+        enabled=lambda settings: settings.families.tri_graph.enabled or settings.families.zoom_graph.enabled,
+        of_shards=True,
+    ),
     Step("resolve", resolve.drive, (resolve.STAGE,)),
     Step("describe", describe.drive, (describe.STAGE,), enabled=lambda settings: settings.describes),
     Step(

@@ -85,7 +85,8 @@ def _values(array: Array) -> str:
         bounds.append(f"{array.least or 0} to less than {array.below}")
     elif array.least is not None:
         bounds.append(f"{array.least} at least")
-    return "; ".join(filter(None, [*bounds, "absent from older snapshots" * array.optional]))
+    presence = "absent from older snapshots" * array.optional
+    return "; ".join(filter(None, [*bounds, presence]))
 
 
 def _sections(declared: Mapping[str, T], table: Callable[[T], list[str]]) -> list[str]:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from indexmill.store.pack_schema import Array, PackSchema, hashes, indices, keys, sparse, vectors
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["CODES", "NAMES", "PACKS", "TITLES", "VECTORS", "sentence_arrays"]
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.store.pack_schema import (
+    SMALLEST,
+    Array,
+    Check,
+    PackSchema,
+    hashes,
+    indices,
+    keys,
+    pointers,
+    sparse,
+    vectors,
+)
+
+__all__ = ["CODES", "MENTION_LINKS", "NAMES", "PACKS", "TITLES", "VECTORS", "sentence_arrays"]
 
 VECTORS = PackSchema(
     "vectors of passages and sentences; a shard's pieces, in the order of their labels, have the rows of its tables",
@@ -52,11 +69,66 @@ NAMES = PackSchema(
     },
 )
 
+
+def _not_ascending(values: npt.NDArray[Any]) -> Iterator[str]:
+    if bool((values[1:] <= values[:-1]).any()):
+        yield "'entity_keys' has the same entity twice"
+
+
+def _ascending_rows(name: str) -> Check:
+    def problems(indptr: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Iterator[str]:
+        falls = columns[1:] <= columns[:-1]
+        starts = indptr[(indptr > 0) & (indptr < len(columns))].astype(np.int64)
+        falls[starts - 1] = False  # the first link of a row
+        if falls.any():
+            yield f"the columns of a row of {name!r} do not ascend"
+
+    return Check(f"the columns of each row of `{name}` ascend", (f"{name}.indptr", f"{name}.indices"), problems)
+
+
+_TYPES = (SMALLEST, SMALLEST)
+
+MENTION_LINKS = PackSchema(
+    "which entities the shard's sentences and passages mention; absent from older snapshots, and where no family "
+    "needs it",
+    {
+        "entity_keys": keys(
+            "own entities",
+            "the entities that the shard mentions or that are extracted from it: the first 16 digits of each id. All "
+            "shards together have those of the table `entities`",
+        ),
+        "document_passages": pointers(
+            "own documents", "own passages", "where each document's passages begin, and the end", SMALLEST
+        ),
+        "passage_sentences": pointers(
+            "own passages", "own sentences", "where each passage's sentences begin, and the end", SMALLEST
+        ),
+        **sparse("mentions", "own sentences", "own entities", "sentences by entities", _TYPES),
+        **sparse("contents", "own passages", "own entities", "passages by entities", _TYPES),
+        "contents.counts": Array(SMALLEST, ("contents links",), "how often the entity occurs in the passage", least=1),
+        "titles": Array(
+            SMALLEST,
+            ("titles",),
+            "the links of `contents` to the document's title or to a subject of the passage",
+            below="contents links",
+            least=0,
+            rising=True,
+        ),
+    },
+    tables=("own documents", "own passages", "own sentences"),
+    checks=(
+        Check("no entity is there twice", ("entity_keys",), _not_ascending),
+        _ascending_rows("mentions"),
+        _ascending_rows("contents"),
+    ),
+)
+
 PACKS = {
     "vectors/<piece>": VECTORS,
     "passage_codes/<shard>": CODES,
     "titles/<shard>": TITLES,
     "names/<entity shard>": NAMES,
+    "mention_links/<shard>": MENTION_LINKS,
 }
 
 

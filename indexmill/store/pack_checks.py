@@ -64,6 +64,7 @@ def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, 
 def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> Iterator[str]:
     lengths = {name: sizes[name] for name in (*schema.tables, "dimensions") if name in sizes}
     known = {name: declared for name, declared in schema.arrays.items() if name in arrays}
+    arrays = {name: arrays[name] for name in known}  # a pack makes an array anew each time
     for name, declared in known.items():
         if arrays[name].dtype.kind not in _KINDS[declared.kind] and arrays[name].dtype.str[1:] != declared.older:
             yield f"{name!r} holds {arrays[name].dtype}; expected {declared.kind}"
@@ -82,7 +83,8 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
         yield f"{name!r} leads from {array[0]} to {array[-1]}; expected from 0 to {into}"
     if (declared.into or declared.rising) and _falls(array):
         yield f"{name!r} does not rise"
-    if declared.least is not None and len(array) and int(array.min()) < declared.least:
+    unsigned = declared.least == 0 and array.dtype.kind == "u"
+    if declared.least is not None and not unsigned and len(array) and int(array.min()) < declared.least:
         yield f"{name!r} has the value {array.min()}; expected {declared.least} at least"
     below, more = split_dimension(declared.below)
     bound = lengths.get(below) if below else more
@@ -92,6 +94,8 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
 
 def _falls(array: npt.NDArray[Any]) -> bool:
     """True if any value is less than the one before it."""
+    if len(array) <= _PIECE:
+        return bool((array[1:] < array[:-1]).any())
     return any(
         bool((array[first + 1 : first + 1 + _PIECE] < array[first : first + _PIECE][: len(array) - first - 1]).any())
         for first in range(0, len(array) - 1, _PIECE)

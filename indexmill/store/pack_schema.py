@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "pointers",
     "schema_of",
     "shape_problem",
+    "smallest",
     "sparse",
     "split_dimension",
     "vectors",
@@ -41,6 +43,12 @@ SMALLEST = "uint*"
 """The smallest unsigned type that holds the values."""
 
 
+def smallest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of at least 0, in the type ``SMALLEST``."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+@cache
 def split_dimension(dimension: Dimension) -> tuple[str, int]:
     """The name of a length (empty for an integer) and the integer added to it."""
     if isinstance(dimension, int):
@@ -68,7 +76,7 @@ class Array:
     optional: bool = False
     older: str = ""
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The kind of type that a reader accepts: ``float``, ``integer`` of any width and sign, or ``unsigned``."""
         if self.dtype == SMALLEST:
@@ -196,11 +204,21 @@ def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: st
     return Array(dtype, (length,), holds, below=below, least=least)
 
 
-def sparse(name: str, rows: str, columns: str, holds: str, **beside: tuple[str, str]) -> dict[str, Array]:
-    """The arrays of a sparse matrix by rows; ``beside``: further arrays of a value per link, by type and content."""
+def sparse(
+    name: str,
+    rows: str,
+    columns: str,
+    holds: str,
+    types: tuple[str, str] = ("int64", "int32"),
+    **beside: tuple[str, str],
+) -> dict[str, Array]:
+    """The arrays of a sparse matrix by rows; ``beside``: further arrays of a value per link, by type and content.
+
+    types: of the pointers and of the columns.
+    """
     links = f"{name} links"
     return {
-        f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end"),
-        f"{name}.indices": indices(links, columns, "the columns of the links"),
+        f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end", types[0]),
+        f"{name}.indices": indices(links, columns, "the columns of the links", dtype=types[1]),
         **{f"{name}.{one}": Array(dtype, (links,), what) for one, (dtype, what) in beside.items()},
     }

@@ -18,10 +18,9 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -45,8 +44,7 @@ _MOST_DIMENSIONS = 32
 _MOST_VALUES = 1 << 56
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

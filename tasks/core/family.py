@@ -19,9 +19,11 @@ class Family:
 
     name: of the family, of its settings among `families`, of its stage whose outputs readers open, and of its step
     that makes them. steps: the steps that make it; they run if the family is enabled and their own `enabled` allows it.
-    artifact: the output of that stage that `counts` counts. counts: computes the manifest's numbers from the arrays of
-    this output, one argument for each part. checks: the checks before a snapshot is published. writers: the writers of
-    its texts. history_dependent: True if its rows depend on the previous version as well as on the corpus.
+    artifact: the output of that stage that `counts` counts; empty if the family has no such stage. counts: computes the
+    manifest's numbers from the arrays of this output, one argument for each part. shared: the outputs of shared steps
+    that `counts` counts besides, each as an argument of its name with the arrays of every part. checks: the checks
+    before a snapshot is published. writers: the writers of its texts. history_dependent: True if its rows depend on the
+    previous version as well as on the corpus.
 
     A registry imports every declaration: modules whose libraries are slow to import (igraph, leidenalg, faiss, spacy,
     torch) are to be imported inside the functions that use them.
@@ -31,6 +33,7 @@ class Family:
     steps: tuple[Step, ...]
     artifact: str
     counts: Callable[..., Mapping[str, int]]
+    shared: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     writers: tuple[Writer, ...] = ()
     history_dependent: bool = False

@@ -523,5 +523,6 @@ def _may_be_mended(stage: Stage[Any], error: Exception) -> bool:
 def _row_space(stage: Stage[Any], encoder: Mapping[str, Any]) -> str:
     """A digest of what determines rows of vectors, apart from their texts: the encoder and the code."""
     libraries = library_versions(*stage.libraries)
-    made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}
+    version = stage.rows_version or stage.version
+    made_by = {"stage": stage.name, "version": version, "libraries": libraries, "encoder": dict(encoder)}
     return digest_of(canonical_json(made_by))

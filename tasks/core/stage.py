@@ -167,7 +167,8 @@ S = TypeVar("S")
 class Stage(Generic[S]):
     """One step of the pipeline. `version` changes whenever the output changes for the same input.
 
-    settings: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
+    rows_version: the version since which the rows that later parts may copy are the same, where only the form of the
+    output has changed since. settings: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
     of unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
     the rows of a renamed or copied document are found in other shards. priority: parts of a higher one start first.
     uses_encoder: its workers open the encoder. local: its parts use the scratch folder of the run, which other machines
@@ -189,6 +190,7 @@ class Stage(Generic[S]):
     moves_with_documents: bool = False
     priority: int = 0
     uses_encoder: bool = False
+    rows_version: int = 0
     local: bool = False
     expensive: bool = False
     estimate: Callable[[Part[S], Expected], Estimate] | None = None

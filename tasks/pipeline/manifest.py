@@ -48,12 +48,16 @@ def _families(run: CorpusRun) -> dict[str, Published]:
         name: Published(parameters=dict(getattr(settings, name).parameters), counts={}) for name in ("dense", "fused")
     }
     for family in run.families:
-        if family.name in run.parts:
-            parts = run.parts[family.name].values()
+        if not family.artifact or family.name in run.parts:
+            parts = run.parts[family.name].values() if family.artifact else ()
             packs = (open_pack(store.open_local(part.outputs[family.artifact])) for part in parts)
+            shared = {
+                name: [open_pack(store.open_local(digest)) for digest in run.outputs(name).values()]
+                for name in family.shared
+            }
             families[family.name] = Published(
                 parameters=dict(getattr(settings, family.name).parameters),
-                counts=dict(family.counts(*packs)),
+                counts=dict(family.counts(*packs, **shared)),
                 history_dependent=family.history_dependent,
             )
     return families

@@ -49,8 +49,12 @@ class Case:
 
 CASES = {
     "bm25": Case({"title_weight": 2}, {"bm25"}, {"bm25"}),
-    "tri_graph": Case({}, {"tri_graph"}, {"tri_graph"}),
-    "zoom_graph": Case({"threshold": 0.5, "cap": 4}, {"zoom_graph"}, {"zoom_links", "zoom_graph"}),
+    "tri_graph": Case({}, {"mention_links"}, {"mention_links"}),
+    "zoom_graph": Case(
+        {"threshold": 0.5, "cap": 4},
+        {"zoom_graph", "mention_links"},
+        {"mention_links", "zoom_links", "zoom_graph"},
+    ),
     "lsh_tree": Case(
         {"smallest": 2, "largest": 4},
         {"lsh_tree", "summaries", "summary_vectors"},
@@ -272,7 +276,7 @@ def test_a_forgotten_document_leaves_no_trace(quick: Path) -> None:
     index.build(rows)
     with index.snapshot() as snapshot:
         known = traces(snapshot, "forgotten", text)
-        assert {"documents", "bm25", "tri_graph", "zoom_graph", "communities", "heterograph"} <= known
+        assert {"documents", "bm25", "mention_links", "communities", "heterograph"} <= known
     forget(index.store(), ["forgotten"], build=lambda: index.build(rows))
     with index.snapshot() as snapshot:
         assert traces(snapshot, "forgotten", text) == set()

@@ -131,7 +131,7 @@ def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(quick: P
     with index.snapshot() as snapshot:
         for name, (_, text) in corpus.documents.items():
             tables = {"documents", "passages", "mentions", "entities", "surfaces", "described", "related"}
-            tables |= {"units", "unit_entities", "extracted", "relations", "bm25", "tri_graph", "zoom_graph"}
+            tables |= {"units", "unit_entities", "extracted", "relations", "bm25", "mention_links"}
             if communities_in == "heterograph":
                 tables |= {"heterograph", "heterograph/nodes", "heterograph/edges", "heterograph/relations", "elements"}
             else:

@@ -85,7 +85,7 @@ def test_build_tells_its_progress_in_plain_lines_on_standard_error(built: Built)
     assert first == f"indexmill build: store {built.store}, corpus {built.corpus}"
     finished, going_on = r"\w+: \d+ made, \d+ reused in [\w. ]+ s", r"\w+: \d+ of \d+.*"
     assert all(re.fullmatch(f"{finished}|{going_on}", line) for line in lines), lines
-    assert {"ingest", "split", "recognise", "embed", "resolve", "bm25", "tri_graph", "check"} <= {
+    assert {"ingest", "split", "recognise", "embed", "resolve", "bm25", "mention_links", "check"} <= {
         line.partition(":")[0] for line in lines
     }
 
@@ -406,7 +406,7 @@ def flip(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
-@pytest.mark.parametrize("name", ["passages/", "vectors/", "tri_graph/", "manifest"])
+@pytest.mark.parametrize("name", ["passages/", "vectors/", "mention_links/", "manifest"])
 def test_damage_is_found_by_verify_and_by_whoever_reads_it(run: Run, store: Path, name: str, damage: str) -> None:
     path = manifest_of(store) if name == "manifest" else artifact(store, name)
     if damage == "missing":
@@ -427,7 +427,7 @@ def test_damage_is_found_by_verify_and_by_whoever_reads_it(run: Run, store: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["documents/", "passages/", "mentions/", "vectors/", "names/", "bm25/", "tri_graph/", "manifest"]
+    "name", ["documents/", "passages/", "mentions/", "vectors/", "names/", "bm25/", "mention_links/", "manifest"]
 )
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
 def test_a_build_restores_what_is_lost(

@@ -92,7 +92,7 @@ def test_the_folder_is_the_one_that_the_reader_expects_and_any_tool_can_read(sto
     assert digest_of(found["manifest.json"]) == made.manifest
     assert {digest_of(found[exported_name(one, manifest)]) == one.digest for one in manifest.artifacts} == {True}
     families = {name.split("/")[1] for name in found if name.startswith("families/")}
-    assert families == {"tri_graph", "zoom_graph", "bm25", "lsh_tree"}
+    assert families == {"zoom_graph", "bm25", "lsh_tree"}
     # With nothing of ours: Parquet with pyarrow, arrays with the header of their file.
     assert sum(pq.read_table(path).num_rows for path in (out(store) / "tables" / "passages").iterdir()) == rows
     data = min((out(store) / "vectors").iterdir()).read_bytes()

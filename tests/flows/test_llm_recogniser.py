@@ -330,13 +330,13 @@ def test_a_plan_to_change_from_the_rules_to_a_model_says_that_what_follows_is_ma
         build(plain | {"recognise": {}})
         expected = plan(plain)
     assert expected.llm_calls.low == EACH
-    assert {name: expected.stages[name].made for name in ("ingest", "split", "embed", "resolve", "tri_graph")} == {
+    assert {name: expected.stages[name].made for name in ("ingest", "split", "embed", "resolve")} == {
         "ingest": 0,
         "split": 0,
         "embed": 0,
         "resolve": 1,
-        "tri_graph": 1,
     }
+    assert expected.stages["mention_links"].made == expected.stages["recognise"].made
     assert expected.stages["recognise"].causes == {"model": expected.stages["recognise"].made}
 
 

@@ -174,7 +174,7 @@ def test_another_prompt_makes_all_summaries_again_and_another_endpoint_none(quic
         plain = chosen(quick / "store", rows, server, prompts=str(folder))
         expected = plan(plain)
         assert set(expected.stages["lsh_summaries"].causes) == set(expected.stages["lsh_segments"].causes) == {"model"}
-        assert not {"embed", "bm25", "tri_graph"} & {name for name, stage in expected.stages.items() if stage.made}
+        assert not {"embed", "bm25", "mention_links"} & {name for name, stage in expected.stages.items() if stage.made}
         other = build(plain)
         assert other.llm_calls == first.llm_calls
         assert "Say in 75 words" in str(server.chats[-1].json())

@@ -195,7 +195,7 @@ def test_only_what_a_method_needs_is_fetched(world: World, tmp_path: Path) -> No
         fetched = {path.name for path in tmp_path.glob("blobs/sha256/*/*")}
         names = {artifact.name for artifact in snapshot.manifest.artifacts if artifact.digest in fetched}
     assert any(name.startswith("bm25") for name in names)
-    assert not any(name.startswith(("vectors", "tri_graph", "zoom_graph", "lsh")) for name in names)
+    assert not any(name.startswith(("vectors", "mention_links", "zoom_graph", "lsh")) for name in names)
 
 
 def test_a_reader_of_no_store_says_so(world: World) -> None:

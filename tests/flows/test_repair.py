@@ -130,7 +130,7 @@ def test_a_whole_store_is_only_read(root: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "flipped", "cut"])
-@pytest.mark.parametrize("name", ["passages/", "vectors/", "tri_graph/", "manifest", "lineage", "part"])
+@pytest.mark.parametrize("name", ["passages/", "vectors/", "mention_links/", "manifest", "lineage", "part"])
 def test_what_the_newest_version_needs_is_made_again_by_a_build(
     versions: Versions, root: Path, name: str, how: str
 ) -> None:
@@ -193,7 +193,7 @@ def test_where_a_lineage_is_damaged_too_nobody_can_tell_what_a_blob_is(root: Pat
 def test_an_export_brings_back_its_version_and_its_manifest(versions: Versions, root: Path) -> None:
     paths = [
         damage(root, digest, "flipped")
-        for digest in (versions.manifests[0], only(root, 1, "vectors/"), only(root, 1, "tri_graph/"))
+        for digest in (versions.manifests[0], only(root, 1, "vectors/"), only(root, 1, "mention_links/"))
     ]
     done = repair(root, versions.root.parent / "exported")
     assert [one.outcome for one in done.findings] == ["restored"] * 3

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
 from indexmill.retrieve.directions import directions_of
-from indexmill.retrieve.matrices import Matrices, Sparse
+from indexmill.retrieve.matrices import Matrices, Sparse, both_ways
 from indexmill.retrieve.schemas import PACKS
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, content_id, digest_of
@@ -24,7 +24,7 @@ from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, 
 from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
 from indexmill.text.names import NameIndex, canonical_name, entity_id
-from schemas.tables import DOCUMENTS, ENTITIES, PASSAGES, SENTENCES
+from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from storage.folder import FolderStore, init_folder
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
@@ -32,7 +32,7 @@ from storage.publish import describe
 from storage.tables import read_table, table_bytes
 from tasks.families.bm25.postings import postings
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
-from tasks.stages.resolve.mention_links import Mentioned
+from tasks.stages.resolve.mention_links import Mentioned, mention_links
 
 EMBEDDER = HashEmbedder()
 RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", "Grey Hills"])
@@ -80,16 +80,22 @@ def matrices_of(
     """The matrices of mentions: the rows of passage, sentence (-1: the title) and entity, and the kind of each."""
     passage, sentence, entity = np.array([row[:3] for row in mentions], np.int64).reshape(-1, 3).T
     kind = np.array([row[3] for row in mentions], "U8")
-    return Mentioned(
-        np.zeros(entities, np.uint64),
-        passage,
-        sentence,
-        entity,
-        kind == "title",
-        kind == "subject",
-        np.array(sentence_passage, np.int64),
-        np.array(passage_document, np.int64),
-    ).matrices()
+    begins = np.searchsorted(sentence_passage, np.arange(len(passage_document) + 1))
+    found = Mentioned(passage, sentence, entity, kind == "title", kind == "subject", begins, entities)
+    mentions_of, contents = found.sentences(), found.passages()
+    assert contents.counts is not None
+    pairs = {(passage_document[one], other) for one, other in zip(passage.tolist(), entity.tolist(), strict=True)}
+    return Matrices(
+        *both_ways(owners_of(mentions_of), mentions_of.indices, None, len(sentence_passage), entities),
+        *both_ways(owners_of(contents), contents.indices, contents.counts, len(passage_document), entities),
+        np.bincount(contents.indices, contents.counts, entities).astype(np.int64),
+        np.bincount([entity for _, entity in sorted(pairs)], minlength=entities),
+    )
+
+
+def owners_of(matrix: Sparse) -> np.ndarray:
+    """The row of every link."""
+    return np.arange(len(matrix)).repeat(np.diff(matrix.indptr))
 
 
 def sparse_of(links: Sequence[Sequence[int]]) -> Sparse:
@@ -144,8 +150,8 @@ class SnapshotWriter:
         self.configuration: dict[str, JsonValue] = {}
         self.documents = 0
         self.passages = 0
-        self._mentions: list[tuple[int, int, str, str]] = []
-        self._sentence_passage: list[int] = []
+        self._mentions: list[tuple[str, str]] = []
+        self._tables: dict[str, list[pa.Table]] = {}
         self._texts: dict[str, tuple[list[str], list[str]]] = {}
         self._titles: dict[str, dict[str, np.ndarray]] = {}
 
@@ -165,7 +171,7 @@ class SnapshotWriter:
         zeros = {
             one: np.zeros([more + sizes.get(length, 0) for length, more in map(split_dimension, its.shape)], its.dtype)
             for one, its in schema.arrays.items()
-            if one not in arrays and not its.optional
+            if one not in arrays and not (its.optional or its.former)
         }
         self.arrays(name, schema.conform(zeros | dict(arrays)))
 
@@ -234,37 +240,45 @@ class SnapshotWriter:
         owners = [[text.id for text in texts].index(str(one["document_id"])) for one in passages]
         self._titles[label] = {"vectors": vectors, "passage_document": np.array(owners, np.int32)}
         self.documents += len(documents)
+        self.passages += len(passages)
+        mentions = []
         for passage in passages:
-            title = next(text.title for text in texts if text.id == passage["document_id"])
             inside = [one for one in sentences if one["passage_id"] == passage["passage_id"]]
-            self._recognise(title, passage["text"], inside)
-            self._sentence_passage += [self.passages] * len(inside)
-            self.passages += 1
+            mentions += self._recognise(title_of[str(passage["document_id"])], passage, inside)
+        rows = (documents, passages, sentences, mentions)
+        schemas = (DOCUMENTS, PASSAGES, SENTENCES, MENTIONS)
+        self._tables[label] = [pa.Table.from_pylist(*one) for one in zip(rows, schemas, strict=True)]
 
-    def _recognise(self, title: str, text: str, sentences: Sequence[dict[str, object]]) -> None:
-        """The mentions of one passage, by rows of the whole corpus."""
+    def _recognise(
+        self, title: str, passage: Mapping[str, object], sentences: Sequence[dict[str, object]]
+    ) -> list[dict[str, object]]:
+        """The mentions of one passage."""
+        found: list[dict[str, object]] = []
+        text = str(passage["text"])
         for mention in RECOGNISER.recognise(title, text):
             surface = (title if mention.field == "title" else text)[mention.start : mention.end]
             sentence = next((i for i, one in enumerate(sentences) if mention.start < int(str(one["end"]))), 0)
-            self._mentions.append(
-                (
-                    self.passages,
-                    -1 if mention.field == "title" else len(self._sentence_passage) + sentence,
-                    surface,
-                    mention.kind,
-                )
+            found.append(
+                {
+                    "passage_id": passage["passage_id"],
+                    "sentence": -1 if mention.field == "title" else sentence,
+                    "entity_id": entity_id(canonical_name(surface)),
+                    "kind": mention.kind,
+                }
             )
+            self._mentions.append((str(passage["passage_id"]), surface))
+        return found
 
     def tri_graph(self, every_name: int = 1, **parameters: JsonValue) -> None:
         """The tri_graph family over the shards written so far; every n-th entity has a vector of its name."""
-        surfaces = sorted({mention[2] for mention in self._mentions}, key=lambda one: entity_id(canonical_name(one)))
+        surfaces = sorted({surface for _, surface in self._mentions}, key=lambda one: entity_id(canonical_name(one)))
         rows = [
             {
                 "entity_id": entity_id(canonical_name(surface)),
                 "name": canonical_name(surface),
                 "surface": surface,
-                "mentions": sum(mention[2] == surface for mention in self._mentions),
-                "passages": len({mention[0] for mention in self._mentions if mention[2] == surface}),
+                "mentions": sum(other == surface for _, other in self._mentions),
+                "passages": len({passage for passage, other in self._mentions if other == surface}),
                 "documents": 1,
             }
             for surface in surfaces
@@ -276,18 +290,8 @@ class SnapshotWriter:
             held = slice(0, len(some), every_name)
             keys = NameIndex.keys([str(row["entity_id"]) for row in some])
             self.pack(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})
-        mentioned = [(row, sentence, surfaces.index(name), kind) for row, sentence, name, kind in self._mentions]
-        matrices = matrices_of(mentioned, self._sentence_passage, len(surfaces), range(self.passages))
-        assert matrices.documents is not None
-        arrays: dict[str, np.ndarray] = {
-            "entity_keys": NameIndex.keys([str(row["entity_id"]) for row in rows]),
-            "sentence_passage": np.array(self._sentence_passage, np.int32),
-            "strengths": matrices.strengths,
-            "documents": matrices.documents,
-        }
-        for name in ("mentions", "mentioned_in", "contents", "contained_in"):
-            arrays |= getattr(matrices, name).arrays(name)
-        self.pack("tri_graph/matrices", arrays)
+        for label, tables in self._tables.items():
+            self.pack(f"mention_links/{label}", mention_links(*tables))
         self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
 
     def titles(self, **parameters: JsonValue) -> None:

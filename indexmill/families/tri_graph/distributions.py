@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from indexmill.families.tri_graph.mentions import mentions_of
 from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 
 if TYPE_CHECKING:
@@ -14,11 +15,11 @@ __all__ = ["distributions", "levels"]
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Entities per passage and per sentence, and passages per entity. Raises CorruptBlob."""
-    arrays = artifacts.arrays("tri_graph/matrices")
+    matrices = mentions_of(artifacts).matrices
     return (
-        Distribution("Entities per passage", "passages", row_lengths(arrays["contents.indptr"])),
-        Distribution("Entities per sentence", "sentences", row_lengths(arrays["mentions.indptr"])),
-        Distribution("Passages per entity", "entities", row_lengths(arrays["contained_in.indptr"])),
+        Distribution("Entities per passage", "passages", row_lengths(matrices.contents.indptr)),
+        Distribution("Entities per sentence", "sentences", row_lengths(matrices.mentions.indptr)),
+        Distribution("Passages per entity", "entities", row_lengths(matrices.contained_in.indptr)),
     )
 
 

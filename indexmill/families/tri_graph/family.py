@@ -11,7 +11,7 @@ FAMILY = ReaderFamily(
     retriever="indexmill.families.tri_graph.retriever:TriGraphReader",
     parameters="indexmill.families.tri_graph.parameters:TriGraphParameters",
     packs="indexmill.families.tri_graph.schema:PACKS",
-    artifacts=("tri_graph/matrices", "entities", "names", "sentences"),
+    artifacts=("mention_links", "tri_graph/matrices", "entities", "names", "sentences"),
     fusion=Fusion(weight=1.0, place=0, floor=1e-3, from_passages=True),
     distributions="indexmill.families.tri_graph.distributions",
 )

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.tri_graph.explanations import Explanations
+from indexmill.families.tri_graph.mentions import mentions_of
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.tri_graph.search import TriGraph
 from indexmill.retrieve.base import Explanations as Told
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
-from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.text.names import NameIndex
@@ -24,10 +24,7 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MATRICES", "TriGraphReader", "open_tri_graph"]
-
-MATRICES = "tri_graph/matrices"
-"""The artifact that holds the graph."""
+__all__ = ["TriGraphReader", "open_tri_graph"]
 
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
@@ -35,24 +32,16 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
 
     Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
     """
-    arrays = artifacts.arrays(MATRICES)
-    keys = arrays["entity_keys"]
+    keys, matrices, sentence_passage = mentions_of(artifacts)
     name_vectors, name_rows = names_of(artifacts, keys)
     return TriGraph(
         row_vectors(artifacts, "passages"),
         row_vectors(artifacts, "sentences"),
-        Matrices(
-            Sparse.of(arrays, "mentions"),
-            Sparse.of(arrays, "mentioned_in"),
-            Sparse.of(arrays, "contents"),
-            Sparse.of(arrays, "contained_in"),
-            arrays["strengths"],
-            arrays["documents"],
-        ),
+        matrices,
         NameIndex(keys),
         name_vectors=name_vectors,
         name_rows=name_rows,
-        sentence_passage=arrays["sentence_passage"],
+        sentence_passage=sentence_passage,
         parameters=parameters_of(artifacts, "tri_graph", TriGraphParameters),
         near=passage_vectors_of(artifacts),
     )
@@ -70,7 +59,7 @@ class TriGraphReader(PassageRetriever):
         super().__init__(artifacts)
         self._graph = open_tri_graph(artifacts)
         self._setting = self._graph.parameters
-        sentence_passage = artifacts.arrays(MATRICES)["sentence_passage"]
+        sentence_passage = mentions_of(artifacts).sentence_passage
         self._explanations = Explanations(artifacts, self._graph.matrices.contents, sentence_passage)
 
     def _use(self, setting: Any) -> None:

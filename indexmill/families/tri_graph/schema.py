@@ -1,4 +1,4 @@
-"""The pack of the family tri_graph: sentences, passages and entities as sparse matrices (LinearRAG, section 3.1)."""
+"""The pack of the family tri_graph in older snapshots; newer ones have its content in `mention_links`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["MATRICES", "PACKS"]
 _COUNTS = ("int32", "how often the entity occurs in the passage")
 
 MATRICES = PackSchema(
-    "sentences, passages and entities as sparse matrices, each by its rows and by its columns",
+    "sentences, passages and entities as sparse matrices, each by its rows and by its columns; in older snapshots "
+    "alone, newer ones have `mention_links`",
     {
         **sentence_arrays(),
         **sparse("contents", "passages", "entities", "passages by entities", counts=_COUNTS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from indexmill.families.zoom_graph.mentions import mentions_of
 from indexmill.families.zoom_graph.similar import document_links
 from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 
@@ -15,10 +16,10 @@ __all__ = ["distributions", "levels"]
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Similar documents per document, and entities per document. Raises CorruptBlob."""
-    arrays, links = artifacts.arrays("zoom_graph/matrices"), document_links(artifacts)
+    links, contents = document_links(artifacts), mentions_of(artifacts).contents
     return (
         Distribution("Similar documents per document", "documents", row_lengths(links.indptr)),
-        Distribution("Entities per document", "documents", row_lengths(arrays["contents.indptr"])),
+        Distribution("Entities per document", "documents", row_lengths(contents.indptr)),
     )
 
 

@@ -17,6 +17,7 @@ FAMILY = ReaderFamily(
         "document_vectors",
         "document_links",
         "entity_links",
+        "mention_links",
         "entities",
         "names",
         "sentences",

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.zoom_graph.graph import ZoomBlocks
+from indexmill.families.zoom_graph.mentions import mentions_of
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
@@ -38,10 +39,7 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MATRICES", "ZoomGraphReader", "open_zoom_graph"]
-
-MATRICES = "zoom_graph/matrices"
-"""The artifact that holds the graph."""
+__all__ = ["ZoomGraphReader", "open_zoom_graph"]
 
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
@@ -49,28 +47,21 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
 
     Raises CorruptBlob, and ConfigurationError for an unknown parameter.
     """
-    arrays = artifacts.arrays(MATRICES)
-    keys = arrays["entity_keys"]
-    contents = Block(arrays["contents.indptr"], arrays["contents.indices"], arrays["contents.titles"])
-    names = QuestionNames(NameIndex(keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
+    links = mentions_of(artifacts)
+    contents = Block(links.contents.indptr, links.contents.indices, links.titles)
+    names = QuestionNames(NameIndex(links.keys), links.contained_in, *names_of(artifacts, links.keys))
     return ZoomGraph(
         row_vectors(artifacts, "passages"),
         row_vectors(artifacts, "sentences"),
         documents_of(artifacts).vectors,
-        ZoomBlocks(document_links(artifacts), contents, entity_links(artifacts, keys)),
-        Sparse.of(arrays, "mentions"),
-        Sparse.of(arrays, "mentioned_in"),
+        ZoomBlocks(document_links(artifacts), contents, entity_links(artifacts, links.keys)),
+        links.mentions,
+        links.mentioned_in,
         names,
-        arrays["sentence_passage"],
-        arrays["passage_document"],
+        links.sentence_passage,
+        links.passage_document,
         parameters_of(artifacts, "zoom_graph", ZoomGraphParameters),
     )
-
-
-def _transposed(block: Block, width: int) -> Sparse:
-    order = np.argsort(block.indices, kind="stable")
-    indptr = np.concatenate([[0], np.bincount(block.indices, minlength=width).cumsum()]).astype(np.int64)
-    return Sparse(indptr, block.owners()[order].astype(np.int32))
 
 
 class ZoomGraphReader(PassageRetriever):

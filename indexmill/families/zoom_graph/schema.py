@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,31 +15,23 @@ from indexmill.store.pack_schema import SMALLEST, Array, Check, PackSchema, hash
 __all__ = ["DOCUMENT_VECTORS", "LINKS", "MATRICES", "PACKS", "VECTORS"]
 
 
-def _only_older(arrays: dict[str, Array]) -> dict[str, Array]:
-    return {name: replace(array, optional=True) for name, array in arrays.items()}
-
-
 MATRICES = PackSchema(
-    "documents and entities in a sparse graph",
+    "documents and entities in a sparse graph; only in older snapshots",
     {
         **sentence_arrays(),
-        **_only_older(
-            sparse(
-                "documents",
-                "documents",
-                "documents",
-                "documents by documents, symmetric; in older snapshots alone",
-                weights=("float32", "exp(cosine) of the two vectors"),
-            )
+        **sparse(
+            "documents",
+            "documents",
+            "documents",
+            "documents by documents, symmetric",
+            weights=("float32", "exp(cosine) of the two vectors"),
         ),
-        **_only_older(
-            sparse(
-                "entities",
-                "entities",
-                "entities",
-                "entities by entities, symmetric; in older snapshots alone",
-                weights=("float32", "exp(cosine) of the two vectors"),
-            )
+        **sparse(
+            "entities",
+            "entities",
+            "entities",
+            "entities by entities, symmetric; no links unless they are asked for",
+            weights=("float32", "exp(cosine) of the two vectors"),
         ),
         **sparse(
             "contents",
@@ -50,12 +41,7 @@ MATRICES = PackSchema(
             titles=("uint8", "1 where the entity is the document's title or a subject of it"),
         ),
         "passage_document": indices("passages", "documents", "the row of each passage's document"),
-        "cut": Array(
-            "int64",
-            (4,),
-            "links cut by the cap and the rows they are of: of documents, then of entities; in older snapshots alone",
-            optional=True,
-        ),
+        "cut": Array("int64", (4,), "links cut by the cap and the rows they are of: of documents, then of entities"),
     },
     tables=("documents", "passages", "sentences", "entities"),
 )

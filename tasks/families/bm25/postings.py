@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELDS
+from indexmill.store.pack_schema import smallest
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from tasks.core.part_runner import PartSpec
@@ -84,16 +85,11 @@ def _field(keys: NDArray[np.uint64], held: Sequence[Sequence[int]]) -> dict[str,
     term, passage = np.divmod(place, max(len(held), 1))
     return {
         "keys": keys,
-        "indptr": _small(np.searchsorted(term, np.arange(len(keys) + 1))),
-        "passages": _small(passage),
-        "counts": _small(occurrences),
-        "lengths": _small(lengths),
+        "indptr": smallest(np.searchsorted(term, np.arange(len(keys) + 1))),
+        "passages": smallest(passage),
+        "counts": smallest(occurrences),
+        "lengths": smallest(lengths),
     }
-
-
-def _small(values: NDArray[Any]) -> NDArray[Any]:
-    """The values in the smallest unsigned type that holds them."""
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 def merged(
@@ -124,10 +120,10 @@ def _merged_field(
     distinct, first = np.unique(keys[order], return_index=True)
     return {
         "keys": distinct,
-        "indptr": _small(np.append(first, len(keys))),
-        "passages": _small(rows[order]),
-        "counts": _small(counts[order]),
-        "lengths": _small(lengths),
+        "indptr": smallest(np.append(first, len(keys))),
+        "passages": smallest(rows[order]),
+        "counts": smallest(counts[order]),
+        "lengths": smallest(lengths),
     }
 
 

@@ -1,18 +1,28 @@
-"""The family tri_graph."""
+"""The family tri_graph: its graph is the links of mentions, which the stage `mention_links` makes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from tasks.core.family import Family
-from tasks.core.step import Step
-from tasks.families.tri_graph import matrices
-from tasks.families.tri_graph.check import CHECKS
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "counts"]
 
-FAMILY = Family(
-    "tri_graph",
-    steps=(Step("tri_graph", matrices.drive, (matrices.STAGE,)),),
-    artifact="matrices",
-    counts=matrices.counts,
-    checks=CHECKS,
-)
+
+def counts(mention_links: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
+    """The sizes of the graph, as the manifest states them."""
+    keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in mention_links)])
+    return {
+        "entities": len(np.unique(keys)),
+        "sentences": sum(len(pack["mentions.indptr"]) - 1 for pack in mention_links),
+        "passages": sum(len(pack["contents.indptr"]) - 1 for pack in mention_links),
+        "mention_links": sum(len(pack["mentions.indices"]) for pack in mention_links),
+        "content_links": sum(len(pack["contents.indices"]) for pack in mention_links),
+    }
+
+
+FAMILY = Family("tri_graph", steps=(), artifact="", counts=counts, shared=("mention_links",))

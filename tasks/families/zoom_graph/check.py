@@ -1,4 +1,4 @@
-"""The checks of zoom_graph: they refuse matrices that do not fit the corpus, and links of rows that do not exist."""
+"""The checks of zoom_graph: they refuse vectors of other documents, and links of rows that do not exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS, MATRICES
+from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS
 from indexmill.families.zoom_graph.similar import NamedRows, UnknownName, pairs_of
 from indexmill.retrieve.shared_schema import NAMES
 from schemas.tables import DOCUMENTS
@@ -17,11 +17,6 @@ from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Part
 
 __all__ = ["CHECKS", "check_links"]
-
-
-def _check_matrices(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    check_pack(MATRICES, part.pack("zoom_graph/matrices"), "zoom_graph/matrices", counts)
-    return {}
 
 
 def _check_vectors(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
@@ -60,7 +55,6 @@ def check_links(kind: str, blocks: Iterable[Mapping[str, NDArray[Any]]], names: 
 
 CHECKS = (
     Check((Input("document_vectors", DOCUMENT_VECTORS), Input("documents", DOCUMENTS)), _check_vectors),
-    Check((Input("zoom_graph/matrices", MATRICES),), _check_matrices, whole=True),
     Check(
         (
             Input("document_links", LINKS, each=True),

@@ -1,22 +1,51 @@
-"""The family zoom_graph."""
+"""The family zoom_graph: similarity links, beside the links of mentions, which the stage `mention_links` makes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.retrieve.mention_links import linked_documents
 from tasks.core.family import Family
 from tasks.core.step import Step
-from tasks.families.zoom_graph import document_vectors, graph, links
+from tasks.families.zoom_graph import document_vectors, links
 from tasks.families.zoom_graph.check import CHECKS
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "counts"]
+
+Packs = Sequence[Mapping[str, NDArray[Any]]]
+
+
+def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
+    """The sizes of the graph, as the manifest states them; full rows choose as many links as they may.
+
+    zoom_state: of documents and, where they are linked, of entities.
+    """
+    keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in mention_links)])
+    similar = [pack["counts"].tolist() for pack in zoom_state]
+    (documents, documents_full), (entities, entities_full) = [*similar, [0, 0]][:2]
+    return {
+        "documents": sum(len(pack["document_passages"]) - 1 for pack in mention_links),
+        "entities": len(np.unique(keys)),
+        "document_links": documents,
+        "entity_links": entities,
+        "content_links": sum(len(linked_documents(pack)[1]) for pack in mention_links),
+        "documents_full": documents_full,
+        "entities_full": entities_full,
+    }
+
 
 FAMILY = Family(
     "zoom_graph",
     steps=(
         Step("document_vectors", document_vectors.drive, (document_vectors.STAGE,), of_shards=True),
         Step("zoom_links", links.drive, (links.STAGE,)),
-        Step("zoom_graph", graph.drive, (graph.STAGE,)),
     ),
-    artifact="sizes",
-    counts=graph.counts,
+    artifact="",
+    counts=counts,
+    shared=("mention_links", "zoom_state"),
     checks=CHECKS,
 )

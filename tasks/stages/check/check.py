@@ -126,7 +126,7 @@ def _summed(part: Part[CheckSettings]) -> Counter[str]:
 
 STAGE = Stage(
     "check",
-    version=8,
+    version=9,
     compute=_compute,
     libraries=("polars", "numpy"),
     settings=CheckSettings,

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.retrieve.directions import unit_vectors
+from indexmill.retrieve.shared_schema import MENTION_LINKS, TITLES, VECTORS
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
-from indexmill.retrieve.shared_schema import TITLES, VECTORS
 from indexmill.store.tables import LOCATIONS
 from indexmill.text.names import NameIndex
 from schemas.tables import (
@@ -29,13 +29,15 @@ from schemas.tables import (
     SAME_AS,
     SENTENCES,
 )
-from tasks.core.checks import Check, check_lengths, columns, refuse_if
+from tasks.core.checks import Check, check_lengths, check_pack, columns, refuse_if
 from tasks.core.shards import id_hash, id_hashes
 from tasks.core.stage import Input, Part, concatenated
 from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.resolve.consolidate import entity_text
+from tasks.stages.resolve.mention_links import layout_of
+from tasks.stages.resolve.resolve import entity_keys
 
 __all__ = ["CHECKS", "check_descriptions", "check_extraction", "check_same_as"]
 
@@ -101,6 +103,34 @@ def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     refuse_if(bool(vectors[~titled].any()), f"{where}: a document without a title has a vector")
     rows = passage_documents(part)
     refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: passages of other documents")
+    return {}
+
+
+def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    """Compare a shard's links with its tables."""
+    where, pack = f"mention_links/{part.job.shard}", part.pack("mention_links")
+    check_pack(MENTION_LINKS, pack, where, {f"own {table}": rows for table, rows in counts.items()})
+    tables = [
+        part.table("documents", "document_id"),
+        part.table("passages", "passage_id", "document_id"),
+        part.table("sentences", "passage_id"),
+    ]
+    for name, begins in layout_of(*tables).items():
+        refuse_if(not np.array_equal(pack[name], begins), f"{where}: {name} are those of other rows")
+    ids = [part.table(name, "entity_id").column(0) for name in ("mentions", "extracted") if part.has(name)]
+    keys = entity_keys(pc.unique(pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string())))
+    refuse_if(not np.array_equal(pack["entity_keys"], np.sort(keys)), f"{where}: links of other entities")
+    return {}
+
+
+def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    """Compare the entities of all shards' links with the table of entities, whose rows they number."""
+    packs = part.packs("mention_links")
+    keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in packs)])
+    linked = len(np.unique(keys))
+    refuse_if(
+        bool(packs) and linked != counts["entities"], f"mention_links: {linked} entities for {counts['entities']}"
+    )
     return {}
 
 
@@ -265,6 +295,17 @@ CHECKS = (
         _check_documents,
     ),
     Check((Input("titles", TITLES), Input("documents", DOCUMENTS), _PASSAGES), _check_titles),
+    Check(
+        (
+            Input("mention_links", MENTION_LINKS),
+            Input("documents", DOCUMENTS),
+            _PASSAGES,
+            Input("sentences", SENTENCES),
+            Input("mentions", MENTIONS),
+            Input("extracted", EXTRACTED, optional=True),
+        ),
+        _check_mention_links,
+    ),
     Check((*(Input(name, schema) for name, schema in EXTRACTION.items()), _PASSAGES), _check_extraction),
     Check((_ENTITIES, Input("names", NAME_VECTORS)), _check_entities),
     Check(
@@ -277,6 +318,7 @@ CHECKS = (
         _check_described,
     ),
     Check((Input("mentions", MENTIONS, each=True), _EXTRACTED), _check_mentions, whole=True),
+    Check((Input("mention_links", MENTION_LINKS, each=True),), _check_linked_entities, whole=True),
     Check(
         (
             Input("described", DESCRIBED, each=True),

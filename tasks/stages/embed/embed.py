@@ -443,6 +443,7 @@ def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
 STAGE = Stage(
     "embed",
     version=3,
+    rows_version=2,
     compute=_compute,
     settings=EmbedStageSettings,
     libraries=("numpy",),

@@ -38,7 +38,7 @@ def _compute(part: Part[IngestSettings]) -> Outputs:
 
 STAGE = Stage(
     "ingest",
-    version=1,
+    version=2,
     compute=_compute,
     settings=IngestSettings,
     outputs=(Output("documents", DOCUMENTS, artifact="documents/{label}"),),

@@ -1,7 +1,14 @@
-"""The links from sentences and passages to the entities they mention, by rows of the whole corpus: edges of graphs."""
+"""Stage `mention_links`: what the sentences and passages of a shard mention (LinearRAG, section 3.1, eqs. 1 and 2).
+
+Rows, and the entities by their ids, are numbered within the shard: an entity's id follows from its name, so that the
+pack depends on no other shard, and a reader puts the packs together. The arrays: MENTION_LINKS of
+indexmill.retrieve.shared_schema. All entities of the shard are listed, also those outside the graph, since all shards
+together have the rows of the table `entities`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,108 +17,160 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.retrieve.matrices import Matrices, Sparse, both_ways, distinct
+from indexmill.retrieve.matrices import Sparse, both_ways
+from indexmill.retrieve.shared_schema import MENTION_LINKS
+from indexmill.store.pack_schema import smallest
 from indexmill.text.names import NameIndex
-from tasks.core.stage import Part
-from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
+from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, SENTENCES
+from tasks.core.part_runner import PartSpec
+from tasks.core.run import Run
+from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
+from tasks.stages.resolve.resolve import UNLINKED_KINDS
 
-__all__ = ["Mentioned", "mentioned"]
+__all__ = ["STAGE", "Mentioned", "drive", "layout_of", "mention_links"]
 
 Integers = NDArray[np.integer]
 
 TITLE_OCCURRENCES = 8
 """The number of occurrences that a mention in the title, or of a subject, counts as (LinearRAG, eq. 7)."""
 
-_FLAGS = ("title", "subject")
-_ROWS = ("passage", "sentence", "entity", "sentence_passage", "passage_document")
+
+def drive(run: Run) -> None:
+    """Link sentences and passages to the entities that they mention."""
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), NoSettings()) for label in run.labels])
 
 
 @dataclass(frozen=True)
 class Mentioned:
-    """The mentions of the graph as columns, by rows of the whole corpus, without the kinds outside the graph.
+    """Mentions as columns, one value per mention, without the kinds outside the graph.
 
-    entity_keys: the start of each entity id. One value per mention: passage; sentence (-1: the title); entity; title,
-    True for the document's title; subject, True for the subject of the sentences from its own on. sentence_passage: the
-    passage of each sentence. passage_document: a number that identifies each passage's document.
+    passage; sentence (-1: the title); entity; title, True for the document's title; subject, True for the subject of
+    the sentences from its own on. passage_sentences: where each passage's sentences begin, and the end. entities: the
+    number of entities.
     """
 
-    entity_keys: NDArray[np.uint64]
     passage: Integers
     sentence: Integers
     entity: Integers
     title: NDArray[np.bool_]
     subject: NDArray[np.bool_]
-    sentence_passage: Integers
-    passage_document: Integers
+    passage_sentences: Integers
+    entities: int
 
-    def matrices(self) -> Matrices:
-        """Sentences and passages by entities (LinearRAG, eqs. 1 and 2)."""
-        passages, entities = len(self.passage_document), len(self.entity_keys)
-        mentions, mentioned_in = self.sentences()
-        occurrences = np.where((self.sentence >= 0) & ~self.subject, 1, TITLE_OCCURRENCES).astype(np.int32)
-        contents, contained_in = both_ways(self.passage, self.entity, occurrences, passages, entities)
-        strengths = np.bincount(self.entity, weights=occurrences, minlength=entities).astype(np.int64)
-        _, of_passage = np.unique(self.passage_document, return_inverse=True)
-        pairs = distinct(self.entity.astype(np.int64) * max(passages, 1) + of_passage[self.passage])
-        documents = np.bincount(pairs // max(passages, 1), minlength=entities).astype(np.int64)
-        return Matrices(mentions, mentioned_in, contents, contained_in, strengths, documents)
-
-    def sentences(self) -> tuple[Sparse, Sparse]:
-        """Sentences by entities, and its transpose.
+    def sentences(self) -> Sparse:
+        """Sentences by entities.
 
         The title's entity counts as mentioned in every sentence of the passage, a subject from its sentence to the next
         subject.
         """
         passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject
+        count = int(self.passage_sentences[-1])
         in_text = (sentence >= 0) & ~subject
         begins = np.unique(sentence[subject])
-        ends = np.append(begins[1:], len(self.sentence_passage))[np.searchsorted(begins, sentence[subject])]
-        first = np.concatenate([np.searchsorted(self.sentence_passage, passage[title]), sentence[subject]])
-        last = np.searchsorted(self.sentence_passage, np.concatenate([passage[title], passage[subject]]), side="right")
-        last[len(last) - len(ends) :] = np.minimum(last[len(last) - len(ends) :], ends)
+        ends = np.append(begins[1:], count)[np.searchsorted(begins, sentence[subject])]
+        ends = np.minimum(ends, self.passage_sentences[passage[subject] + 1])
+        first = np.concatenate([self.passage_sentences[passage[title]], sentence[subject]])
+        last = np.concatenate([self.passage_sentences[passage[title] + 1], ends])
         lengths = last - first
         places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
-        return both_ways(
-            np.concatenate([sentence[in_text], places.astype(sentence.dtype)]),
-            np.concatenate([entity[in_text], np.repeat(np.concatenate([entity[title], entity[subject]]), lengths)]),
-            None,
-            len(self.sentence_passage),
-            len(self.entity_keys),
-        )
+        rows = np.concatenate([sentence[in_text], places])
+        columns = [entity[in_text], np.repeat(np.concatenate([entity[title], entity[subject]]), lengths)]
+        return both_ways(rows, np.concatenate(columns), None, count, self.entities)[0]
+
+    def passages(self) -> Sparse:
+        """Passages by entities with the number of occurrences."""
+        occurrences = np.where((self.sentence >= 0) & ~self.subject, 1, TITLE_OCCURRENCES)
+        height = len(self.passage_sentences) - 1
+        return both_ways(self.passage, self.entity, occurrences.astype(np.int32), height, self.entities)[0]
+
+    def titles(self, passages: Sparse) -> Integers:
+        """The links of `passages` to the document's title or to a subject, ascending."""
+        width = max(self.entities, 1)
+        links = np.arange(len(passages)).repeat(np.diff(passages.indptr)) * width + passages.indices
+        marked = self.title | self.subject
+        return np.unique(np.searchsorted(links, self.passage[marked].astype(np.int64) * width + self.entity[marked]))
 
 
-def mentioned(part: Part[Any]) -> Mentioned:
-    """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
-    keys = entity_keys(part.tables("entities", "entity_id").column("entity_id"))
-    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, np.int32)] for name in _ROWS}
-    columns |= {name: [np.empty(0, np.bool_)] for name in _FLAGS}
-    passages = sentences = 0
-    for label in part.labels("passages"):
-        table = part.table(f"passages/{label}", "passage_id", "document_id")
-        ids = table.column("passage_id").combine_chunks()
-        document = table.column("document_id").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        owners = _rows_of(part.table(f"sentences/{label}", "passage_id").column("passage_id"), ids)
-        mentions = part.table(f"mentions/{label}", "passage_id", "sentence", "entity_id", "kind")
-        mentions = mentions.filter(pc.invert(pc.is_in(mentions.column("kind"), pa.array(UNLINKED_KINDS))))
-        passage = _rows_of(mentions.column("passage_id"), ids)
-        ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
-        first_sentence = np.searchsorted(owners, np.arange(len(ids)))
-        columns["passage"].append((passage + passages).astype(np.int32))
-        in_text = first_sentence[passage] + ordinal + sentences
-        columns["sentence"].append(np.where(ordinal < 0, -1, in_text).astype(np.int32))
-        entity = mentions.column("entity_id").combine_chunks().dictionary_encode()
-        rows = np.searchsorted(keys, NameIndex.keys(entity.dictionary.to_pylist())).astype(np.int32)
-        columns["entity"].append(rows[entity.indices.to_numpy()])
-        for kind in _FLAGS:
-            columns[kind].append(pc.equal(mentions.column("kind"), kind).to_numpy())
-        columns["sentence_passage"].append((owners + passages).astype(np.int32))
-        # A shard has no more documents than passages.
-        columns["passage_document"].append((document + passages).astype(np.int32))
-        passages += len(ids)
-        sentences += len(owners)
-    return Mentioned(keys, **{name: np.concatenate(columns.pop(name)) for name in (*_ROWS, *_FLAGS)})
+def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> dict[str, Integers]:
+    """Where the passages of each document and the sentences of each passage begin, and the ends.
+
+    documents: with `document_id`. passages: with `passage_id` and `document_id`. sentences: with `passage_id`. Raises
+    ValueError if they are not in the order of their owners.
+    """
+    found: dict[str, Integers] = {}
+    for name, column, owners, owned in (
+        ("document_passages", "document_id", documents, passages),
+        ("passage_sentences", "passage_id", passages, sentences),
+    ):
+        rows = _rows_of(owned.column(column), owners.column(column).combine_chunks())
+        if (rows[1:] < rows[:-1]).any():
+            raise ValueError(f"rows are not in the order of their {column}")
+        found[name] = np.searchsorted(rows, np.arange(len(owners) + 1))
+    return found
+
+
+def mention_links(
+    documents: pa.Table, passages: pa.Table, sentences: pa.Table, mentions: pa.Table, extracted: pa.Table | None = None
+) -> dict[str, NDArray[Any]]:
+    """The arrays (schema MENTION_LINKS) of a shard's tables.
+
+    Of mentions: `passage_id`, `sentence`, `entity_id` and `kind`; of what is extracted, if anything is: `entity_id`.
+    """
+    ids = [mentions.column("entity_id").combine_chunks().dictionary_encode()]
+    if extracted is not None:
+        ids.append(extracted.column("entity_id").combine_chunks().dictionary_encode())
+    every = [NameIndex.keys(some.dictionary.to_pylist()) for some in ids]
+    keys = np.unique(np.concatenate(every))
+    layout = layout_of(documents, passages, sentences)
+    linked = pc.invert(pc.is_in(mentions.column("kind"), pa.array(UNLINKED_KINDS))).to_numpy()
+    kind = mentions.column("kind").combine_chunks()
+    entity = np.searchsorted(keys, every[0])[ids[0].indices.to_numpy()]
+    passage = _rows_of(mentions.column("passage_id"), passages.column("passage_id").combine_chunks())
+    ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
+    sentence = np.where(ordinal < 0, -1, layout["passage_sentences"][passage] + ordinal)
+    title, subject = (pc.equal(kind, name).to_numpy(zero_copy_only=False)[linked] for name in ("title", "subject"))
+    found = Mentioned(
+        passage[linked], sentence[linked], entity[linked], title, subject, layout["passage_sentences"], len(keys)
+    )
+    contents = found.passages()
+    arrays = {
+        **layout,
+        **found.sentences().arrays("mentions"),
+        **contents.arrays("contents"),
+        "titles": found.titles(contents),
+    }
+    return {"entity_keys": keys, **{name: smallest(array) for name, array in arrays.items()}}
 
 
 def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
     rows: Integers = pc.index_in(values, ids).to_numpy().astype(np.int64)
     return rows
+
+
+def _compute(part: Part[NoSettings]) -> Outputs:
+    tables: Mapping[str, pa.Table] = {
+        "documents": part.table("documents", "document_id"),
+        "passages": part.table("passages", "passage_id", "document_id"),
+        "sentences": part.table("sentences", "passage_id"),
+        "mentions": part.table("mentions", "passage_id", "sentence", "entity_id", "kind"),
+    }
+    extracted = part.table("extracted", "entity_id") if part.has("extracted") else None
+    return Outputs(packs={"mention_links": mention_links(*tables.values(), extracted)})
+
+
+STAGE = Stage(
+    "mention_links",
+    version=1,
+    compute=_compute,
+    settings=NoSettings,
+    libraries=("numpy",),
+    expensive=True,
+    inputs=(
+        Input("documents", DOCUMENTS),
+        Input("passages", PASSAGES),
+        Input("sentences", SENTENCES),
+        Input("mentions", MENTIONS),
+        Input("extracted", EXTRACTED, optional=True),
+    ),
+    outputs=(Output("mention_links", MENTION_LINKS, artifact="mention_links/{label}"),),
+)

@@ -11,6 +11,7 @@ import pytest
 
 import indexmill
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
+from indexmill.families.tri_graph.mentions import mentions_of
 from indexmill.report.comparison import QuestionChange, question_changes
 from indexmill.report.facts import facts_of
 from indexmill.report.history import MOST_VERSIONS
@@ -147,7 +148,7 @@ def test_inside_counts_what_the_tables_hold(nights: Path) -> None:
     with indexmill.open(nights) as snapshot:
         tokens = snapshot.table("passages", ["tokens"])["tokens"].to_pylist()
         mentioned = snapshot.table("entities", ["surface", "passages"]).to_pylist()
-        contents = snapshot.arrays("tri_graph/matrices")["contents.indptr"]
+        contents = mentions_of(snapshot).matrices.contents.indptr
     by_name = {one.name: one for one in inside.histograms}
     lengths = by_name["Lengths of passages, in tokens"]
     assert (lengths.total, lengths.least, lengths.most) == (5, min(tokens), max(tokens))

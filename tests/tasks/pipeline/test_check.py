@@ -63,7 +63,12 @@ def checks() -> Iterator[dict[str, Check]]:
                 if f"{name}/{label}" in held
             }
         inputs = {f"mentions/{label}": outputs["mentions"] for label, outputs in of_shard.items() if label[0] == "p"}
-        inputs |= {f"checked/{label}": outputs["checked"] for label, outputs in of_shard.items()}
+        inputs |= {
+            f"{name}/{label}": outputs[name]
+            for name in ("checked", "mention_links")
+            for label, outputs in of_shard.items()
+            if name in outputs
+        }
         yield {label: Check(built.store, label, held) for label, held in {**of_shard, "all": inputs}.items()}
 
 
@@ -119,6 +124,33 @@ def test_titles_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(CheckError, match=message):
         titled.with_arrays("titles", **{name: wrong(titled.pack("titles")[name])}).run()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("entity_keys", lambda held: np.append(held[:-1], held[-1] + np.uint64(1)), "of other entities"),
+        ("entity_keys", lambda held: held[::-1], "does not rise"),
+        ("mentions.indices", lambda held: held[:-1], "leads from 0"),
+        ("contents.counts", lambda held: held * 0, "expected 1 at least"),
+        ("contents.indices", lambda held: held * 0, "do not ascend"),
+        ("passage_sentences", lambda held: held[[0, 0, *range(2, len(held))]], "of other rows"),
+        ("document_passages", lambda held: held[:-1], "has the shape"),
+    ],
+)
+def test_links_that_do_not_fit_are_refused(
+    titled: Check, name: str, wrong: Callable[[np.ndarray], np.ndarray], message: str
+) -> None:
+    with pytest.raises(CheckError, match=f"mention_links.*{message}"):
+        titled.with_arrays("mention_links", **{name: wrong(titled.pack("mention_links")[name])}).run()
+
+
+def test_links_of_all_shards_have_the_entities_of_the_table(checks: dict[str, Check]) -> None:
+    whole = checks["all"]
+    name = min(one for one in whole.inputs if one.startswith("mention_links/"))
+    left = {one: digest for one, digest in whole.inputs.items() if one != name}
+    with pytest.raises(CheckError, match=r"mention_links: \d+ entities for"):
+        Check(whole.store, whole.shard, left).run()
 
 
 def test_a_vector_of_a_title_that_is_not_there_is_refused(titled: Check) -> None:

@@ -230,7 +230,7 @@ def test_a_lost_part_is_made_again_and_what_follows_is_kept(quick: Path) -> None
     found, outcome = planned_and_built(chosen)
     assert found.parts.causes == {"lost": found.parts.made}
     assert outcome.published is False
-    assert found.stages["tri_graph"].made == found.stages["zoom_graph"].made == 0
+    assert found.stages["mention_links"].made == found.stages["zoom_graph"].made == 0
 
 
 def causes(found: Plan) -> dict[str, set[Cause]]:
@@ -243,7 +243,7 @@ def test_each_part_has_the_cause_that_made_it_necessary(quick: Path) -> None:
     build(settings(quick / "store", corpus))
 
     cut = plan(settings(quick / "store", corpus, split={"tokens": 64}))
-    assert causes(cut)["embed"] == causes(cut)["tri_graph"] == causes(cut)["check"] == {"settings"}
+    assert causes(cut)["embed"] == causes(cut)["mention_links"] == causes(cut)["check"] == {"settings"}
     assert "ingest" not in causes(cut)
     assert [str(change) for change in cut.changes] == ["split.tokens (256, now 64)"]
 
@@ -256,7 +256,7 @@ def test_each_part_has_the_cause_that_made_it_necessary(quick: Path) -> None:
     assert set().union(*causes(edited).values()) == {"corpus"}
     both = plan(settings(quick / "store", corpus, families={"bm25": {"title_weight": 7}}))
     assert causes(both)["bm25"] == {"settings"}
-    assert causes(both)["tri_graph"] == causes(both)["embed"] == {"corpus"}
+    assert causes(both)["mention_links"] == causes(both)["embed"] == {"corpus"}
 
     one_less = {name: row for name, row in rows.items() if name != "doc-0003"}
     write_corpus(corpus, one_less)
@@ -273,7 +273,7 @@ def test_another_model_makes_all_vectors(quick: Path, monkeypatch: pytest.Monkey
     found, outcome = planned_and_built(chosen)
     assert found.parts.vectors_made == first.vectors_made
     assert causes(found)["embed"] == causes(found)["embed_names"] == causes(found)["zoom_links"] == {"model"}
-    assert not {"split", "bm25", "tri_graph"} & causes(found).keys()
+    assert not {"split", "bm25", "mention_links"} & causes(found).keys()
     assert [change.name for change in found.changes] == ["models.encoder.weights"]
     assert found.parts.certain == outcome.parts_made  # it makes the same bits, which nobody could know
 

@@ -1,0 +1,234 @@
+"""The links from sentences, passages and documents to the entities that they mention, over the whole corpus.
+
+A snapshot holds them shard by shard, with rows and entities numbered within the shard, so that a new version writes
+again only the shards that changed. Rows of the whole corpus are numbered here: sentences, passages and documents shard
+after shard, entities by their ids. Matrices and their transposes are put together on first use, and kept in memory.
+
+Within a shard, entities stand in the order of their ids. So the columns of a row ascend whether they are numbered in
+the shard or in the corpus, and nothing is sorted but the links of one shard at a time, for the transposes: the links
+of an entity are laid out shard after shard. That takes half the time of sorting all links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.matrices import Integers, Sparse
+from indexmill.retrieve.shared_schema import MENTION_LINKS as SCHEMA
+from indexmill.store.pack_schema import Arrays, smallest
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["MENTION_LINKS", "MentionLinks", "linked_documents", "mention_links_of"]
+
+MENTION_LINKS = "mention_links"
+"""The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
+
+_NARROW = 1 << 31
+"""The number of values from which on int32 does not number them."""
+
+
+class _Block(NamedTuple):
+    """A shard's matrix by rows. values: a number per link; None if all are one."""
+
+    indptr: Integers
+    indices: Integers
+    values: Integers | None = None
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return len(self.indptr) - 1
+
+
+class _Entities:
+    """The entities of all shards as one ascending list, and where those of each shard are in it.
+
+    keys: ``(n_entities,) uint64``. rows: of each shard, the rows of its entities, ascending.
+    """
+
+    def __init__(self, lists: Sequence[npt.NDArray[np.uint64]]) -> None:
+        every = np.concatenate([np.empty(0, np.uint64), *lists])
+        order = every.argsort()  # and not `searchsorted` in the distinct ones, which takes twice as long
+        every = every.take(order)
+        first = np.ones(len(every), dtype=np.bool_)
+        np.not_equal(every[1:], every[:-1], out=first[1:])
+        rows = np.empty(len(every), np.int32)
+        rows[order] = first.cumsum(dtype=np.int32)
+        rows -= 1
+        self.keys = every[first]
+        self.rows = [rows[end - len(own) : end] for own, end in zip(lists, accumulate(map(len, lists)), strict=True)]
+
+    def layout(self, degrees: Sequence[npt.NDArray[np.int64]]) -> tuple[Integers, list[Integers]]:
+        """The pointers of a matrix whose rows are entities, and where in it the links of each shard's entities begin.
+
+        degrees: of each shard, the number of links of each of its entities.
+        """
+        numbers = _wide_enough(sum(int(lengths.sum()) for lengths in degrees))
+        total, starts = np.zeros(len(self.keys), numbers), []
+        for rows, lengths in zip(self.rows, degrees, strict=True):
+            starts.append(total.take(rows))
+            total[rows] = starts[-1] + lengths
+        indptr = np.zeros(len(self.keys) + 1, numbers)
+        np.cumsum(total, out=indptr[1:])
+        for rows, start in zip(self.rows, starts, strict=True):
+            start += indptr.take(rows)
+        return indptr, starts
+
+
+class MentionLinks:
+    """The links of a snapshot's mentions. Thread-safe.
+
+    keys: ``(n_entities,) uint64``, ascending, the first 16 digits of each entity's id: the rows of the table
+    ``entities``. Raises CorruptBlob if the shards do not fit the other artifacts.
+    """
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        shards = artifacts.shards(MENTION_LINKS)
+        labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
+        if labels[0] != labels[1]:
+            raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
+        self._packs: list[Arrays] = []
+        for one in shards:
+            arrays = artifacts.arrays(one.name)
+            if missing := sorted(set(SCHEMA.arrays) - set(arrays)):
+                raise CorruptBlob(f"{artifacts.path}: the artifact {one.name!r} has no array {missing[0]!r}")
+            self._packs.append({name: arrays[name] for name in SCHEMA.arrays})
+        self._entities = _Entities([pack["entity_keys"] for pack in self._packs])
+        entities = sum(one.rows or 0 for one in artifacts.shards("entities"))
+        if len(self.keys) != entities:
+            raise CorruptBlob(
+                f"{artifacts.path}: the shards of {MENTION_LINKS} have {len(self.keys)} entities together; "
+                f"expected the {entities} of the table entities"
+            )
+
+    @property
+    def keys(self) -> npt.NDArray[np.uint64]:
+        """The start of each entity's id."""
+        return self._entities.keys
+
+    def sentences(self) -> tuple[Sparse, Sparse]:
+        """Sentences by entities, and its transpose."""
+        return self._both("mentions", lambda pack: _Block(pack["mentions.indptr"], pack["mentions.indices"]))
+
+    def passages(self) -> tuple[Sparse, Sparse]:
+        """Passages by entities with the number of occurrences, and its transpose."""
+        return self._both(
+            "contents",
+            lambda pack: _Block(pack["contents.indptr"], pack["contents.indices"], pack["contents.counts"]),
+        )
+
+    def documents(self) -> tuple[Sparse, Sparse]:
+        """Documents by entities, with 1 for the document's title or a subject of it, else 0; its transpose without."""
+        return self._both("documents", lambda pack: _Block(*linked_documents(pack)), both=False)
+
+    def sentence_passage(self) -> npt.NDArray[np.int32]:
+        """The passage of each sentence, ascending."""
+        return self._owners("passage_sentences")
+
+    def passage_document(self) -> npt.NDArray[np.int32]:
+        """The document of each passage, ascending."""
+        return self._owners("document_passages")
+
+    def strengths(self) -> Integers:
+        """The occurrences of each entity in all passages: ``(n_entities,)``."""
+        contained_in = self.passages()[1]
+        found = np.zeros(len(self.keys), np.int64)
+        (named,) = (contained_in.indptr[1:] > contained_in.indptr[:-1]).nonzero()
+        if len(named) and contained_in.counts is not None:
+            found[named] = np.add.reduceat(contained_in.counts, contained_in.indptr.take(named), dtype=np.int64)
+        return found.astype(_wide_enough(int(found.max(initial=0))))
+
+    def _owners(self, name: str) -> npt.NDArray[np.int32]:
+        lengths = [np.diff(pack[name].astype(np.int64)) for pack in self._packs]
+        every = np.concatenate([np.empty(0, np.int64), *lengths])
+        return np.arange(len(every), dtype=np.int32).repeat(every)
+
+    def _both(self, what: str, block: Callable[[Arrays], _Block], both: bool = True) -> tuple[Sparse, Sparse]:
+        """A matrix and its transpose, put together once. both: False for a transpose without values."""
+
+        def make() -> tuple[Sparse, Sparse]:
+            blocks = [block(pack) for pack in self._packs]
+            across = _across(blocks, self._entities)
+            return across, _down(blocks if both else [one._replace(values=None) for one in blocks], self._entities)
+
+        return self._artifacts.once((MENTION_LINKS, what), make)
+
+
+def mention_links_of(artifacts: Artifacts) -> MentionLinks:
+    """The links of a snapshot that has the artifact, opened once. Raises CorruptBlob."""
+    return artifacts.once(MENTION_LINKS, lambda: MentionLinks(artifacts))
+
+
+def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:
+    """The documents of a shard by its entities: pointers, columns, and 1 for a title or subject, else 0.
+
+    They follow from the passages, so no pack holds them.
+    """
+    entities, documents = max(len(pack["entity_keys"]), 1), len(pack["document_passages"]) - 1
+    links = pack["contents.indptr"].take(pack["document_passages"]).astype(np.int64)  # where those of a document begin
+    pairs = (np.arange(documents) * (2 * entities)).repeat(np.diff(links))
+    pairs += pack["contents.indices"].astype(np.int64) * 2
+    pairs[pack["titles"]] += 1
+    pairs.sort()
+    last = np.ones(len(pairs), dtype=np.bool_)  # of the passages that mention an entity, one as title at the end
+    np.not_equal(pairs[1:] >> 1, pairs[:-1] >> 1, out=last[:-1])
+    ends = np.concatenate([[0], last.cumsum()])[links]
+    pairs = pairs[last]
+    marks = (pairs & 1).astype(np.uint8)
+    pairs >>= 1
+    pairs %= entities
+    return ends, smallest(pairs), marks
+
+
+def _across(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
+    """The matrix of the whole corpus."""
+    links = sum(len(block.indices) for block in blocks)
+    indptr = np.zeros(sum(block.height for block in blocks) + 1, _wide_enough(links))
+    indices = np.empty(links, np.int32)
+    row = link = 0
+    for block, columns in zip(blocks, entities.rows, strict=True):
+        end = link + len(block.indices)
+        columns.take(block.indices, out=indices[link:end], mode="clip")  # the pack's check has bounded them
+        indptr[row + 1 : row + 1 + block.height] = block.indptr[1:]
+        indptr[row + 1 : row + 1 + block.height] += link
+        row, link = row + block.height, end
+    return Sparse(indptr, indices, _joined([block.values for block in blocks]))
+
+
+def _down(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
+    """The transpose of the matrix of the whole corpus."""
+    widths = map(len, entities.rows)
+    degrees = [np.bincount(block.indices, minlength=width) for block, width in zip(blocks, widths, strict=True)]
+    indptr, starts = entities.layout(degrees)
+    indices = np.empty(int(indptr[-1]), np.int32)
+    types = {block.values.dtype for block in blocks if block.values is not None}
+    values = np.empty(len(indices), np.result_type(*types)) if types else None
+    row = 0
+    for block, lengths, start in zip(blocks, degrees, starts, strict=True):
+        order = block.indices.argsort(kind="stable")  # by radix, where a shard has fewer than 65,536 entities
+        places = (start - lengths.cumsum() + lengths).repeat(lengths)
+        places += np.arange(len(places))
+        owners = np.arange(row, row + block.height, dtype=np.int32).repeat(np.diff(block.indptr))
+        indices[places] = owners.take(order)
+        if values is not None and block.values is not None:
+            values[places] = block.values.take(order)
+        row += block.height
+    return Sparse(indptr, indices, values)
+
+
+def _joined(values: Iterable[Integers | None]) -> Integers | None:
+    held: list[npt.NDArray[Any]] = [own for own in values if own is not None]
+    return np.concatenate(held) if held else None
+
+
+def _wide_enough(most: int) -> type[np.int32 | np.int64]:
+    return np.int32 if most < _NARROW else np.int64
