@@ -279,6 +279,8 @@ def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Itera
                 pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
     table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
     rows = pc.index_in(winners.column("document_id"), table.column("document_id").combine_chunks())
+    if rows.null_count:
+        raise ValueError(f"{rows.null_count} documents are missing")
     return table.take(rows).combine_chunks()
 
 

@@ -171,7 +171,7 @@ def test_front_matter_that_was_left_out_is_told_and_counted(index: Index, tmp_pa
     outcome = build_inline(Configuration.model_validate(settings(index.root, corpus)), progress=Kept())
     assert (outcome.documents, outcome.quarantined) == (3, 0)
     with index.snapshot() as snapshot:
-        assert snapshot.table("documents").column("title").to_pylist() == ["The a Bridge", "The b Bridge", "C"]
+        assert sorted(snapshot.table("documents").column("title").to_pylist()) == ["C", "The a Bridge", "The b Bridge"]
     (said,) = [message for message in warned if "front matter" in message]
     assert said.startswith("the front matter of a.md and 1 other was left out (not YAML, over a limit,")
     report = runs.last_report(index.store())

@@ -42,13 +42,13 @@ def test_a_document_that_fits_stays_whole() -> None:
     assert sentences["ordinal"].to_pylist() == list(range(5))
 
 
-def test_tables_have_their_schemas_and_the_order_of_document_ids() -> None:
+def test_tables_have_their_schemas_and_the_order_of_the_documents() -> None:
     passages, sentences, _ = split(
         documents(("b", "", "Beta."), ("a", "", words(50) + " Two."), ("c", "", " \n")), EMBEDDER, SMALL
     )
     assert passages.schema == PASSAGES
     assert sentences.schema == SENTENCES
-    assert passages["document_id"].to_pylist() == ["a", "a", "b"]
+    assert passages["document_id"].to_pylist() == ["b", "a", "a"]
     nothing = split(documents(), EMBEDDER, SMALL)
     assert [(table.num_rows, table.schema) for table in nothing] == [(0, PASSAGES), (0, SENTENCES), (0, PLAIN)]
 
