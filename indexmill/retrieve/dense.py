@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, products
+from indexmill.retrieve.directions import is_directions, unit_vectors
 
 __all__ = ["QUESTION_TILE", "Beside", "at_least_top", "nearest", "similarities"]
 
@@ -46,8 +47,8 @@ Scores = npt.NDArray[np.float32]
 class Beside(NamedTuple):
     """Secondary vectors, whose weighted inner products are added to those of the rows.
 
-    shards: ``(n, d) float32`` arrays of unit or zero vectors, numbered consecutively. rows: ``(n_rows,)``, the
-    secondary vector of every row. weight: the factor of its inner product with the question.
+    shards: ``(n, d)`` arrays of unit or zero vectors, or of directions, numbered consecutively. rows: ``(n_rows,)``,
+    the secondary vector of every row. weight: the factor of its inner product with the question.
     """
 
     shards: Sequence[Vectors]
@@ -151,13 +152,13 @@ def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: R
 
 
 def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
-    """The rows from ``low`` up to ``high``, in pieces of at most ROW_TILE."""
+    """The vectors from ``low`` up to ``high``, in pieces of at most ROW_TILE."""
     pieces, first = list[Vectors](), 0
     for shard in shards:
         begin, end = max(low - first, 0), min(high - first, len(shard))
         pieces += [shard[row : min(row + ROW_TILE, end)] for row in range(begin, end, ROW_TILE)]
         first += len(shard)
-    return pieces
+    return [unit_vectors(piece) if is_directions(piece) else piece for piece in pieces]
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Directions", "directions_of", "is_directions", "unit_vectors"]
+__all__ = ["Directions", "as_directions", "directions_of", "is_directions", "unit_vectors"]
 
 Directions = npt.NDArray[np.int8]
 
@@ -38,6 +38,11 @@ def unit_vectors(directions: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]
     lengths = np.sqrt(squares, dtype=kind)
     steps /= np.maximum(lengths, 1)[:, None].astype(np.float32)
     return steps
+
+
+def as_directions(array: npt.NDArray[Any]) -> Directions:
+    """Directions as they are, and those of vectors, which earlier releases kept."""
+    return array if is_directions(array) else directions_of(array)
 
 
 def is_directions(array: npt.NDArray[Any]) -> bool:

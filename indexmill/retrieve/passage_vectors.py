@@ -45,7 +45,10 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """``(n_documents, d) float32`` of each shard. Raises CorruptBlob if they do not fit the documents."""
+        """The directions of titles, ``(n_documents, d)`` of each shard.
+
+        Raises CorruptBlob if they do not fit the documents.
+        """
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
         labels = [one.name.partition("/")[2] for one in artifacts.shards("titles")]

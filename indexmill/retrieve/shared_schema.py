@@ -53,7 +53,12 @@ TITLES = PackSchema(
     "vectors of the titles of the shard's documents, row by row with `documents`; absent where "
     "`split.title_in_passage` is off, and from older snapshots",
     {
-        "vectors": vectors("own documents", "the vector of each title; zeros for a document without one"),
+        "vectors": Array(
+            "int8",
+            ("own documents", "dimensions"),
+            "the direction of each title's vector, in steps, zeros without a title; older snapshots have its vector",
+            older="f4",
+        ),
         "text_keys": hashes("own documents", "what each vector was made from"),
         "passage_document": indices("own passages", "own documents", "the row of each passage's document"),
     },

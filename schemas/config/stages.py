@@ -48,8 +48,8 @@ class SplitSettings(Settings):
 class ShardSettings(Settings):
     """How many documents or entities make a part: a part is made, kept and published as one."""
 
-    document_tokens: int = Field(256_000, ge=1_000, description="a shard splits above this many estimated tokens")
-    entities: int = Field(16_384, ge=64, description="an entity shard splits above this many entities")
+    document_tokens: int = Field(128_000, ge=1_000, description="a shard splits above this many estimated tokens")
+    entities: int = Field(1_024, ge=64, description="an entity shard splits above this many entities")
 
 
 class ExtractSettings(Settings):

@@ -171,7 +171,7 @@ class SnapshotWriter:
         zeros = {
             one: np.zeros([more + sizes.get(length, 0) for length, more in map(split_dimension, its.shape)], its.dtype)
             for one, its in schema.arrays.items()
-            if one not in arrays and not (its.optional or its.former)
+            if one not in arrays and not its.optional
         }
         self.arrays(name, schema.conform(zeros | dict(arrays)))
 
@@ -235,7 +235,7 @@ class SnapshotWriter:
             [title_of[str(one["document_id"])] for one in passages],
             [str(one["text"]) for one in passages],
         )
-        vectors = EMBEDDER.encode([text.title or "none" for text in texts])
+        vectors = directions_of(EMBEDDER.encode([text.title or "none" for text in texts]))
         vectors[[not text.title for text in texts]] = 0
         owners = [[text.id for text in texts].index(str(one["document_id"])) for one in passages]
         self._titles[label] = {"vectors": vectors, "passage_document": np.array(owners, np.int32)}

@@ -170,7 +170,7 @@ def test_no_path_of_the_machine_is_published(folder: Path) -> None:
 
 def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
     plain = Configuration().published()
-    assert plain["shards"] == {"document_tokens": 256_000, "entities": 16_384}
+    assert plain["shards"] == {"document_tokens": 128_000, "entities": 1_024}
     assert sorted(plain) == ["embed", "extract", "families", "llm", "recognise", "shards", "split"]
     run = {"workers": 3, "lease_seconds": 30, "strict": True}
     gates = {"questions": "q.jsonl", "methods": ["dense"], "max_shrink": 0.5}
@@ -359,7 +359,7 @@ def test_the_explained_configuration_is_the_default_one(folder: Path) -> None:
     path.write_text(explained_configuration({"corpus": {"paths": ["corpus.jsonl"]}}), encoding="utf-8")
     read = load_configuration(path)
     assert read.model_dump(exclude={"store", "corpus"}) == Configuration().model_dump(exclude={"store", "corpus"})
-    assert "document_tokens: 256000" in path.read_text(encoding="utf-8")
+    assert "document_tokens: 128000" in path.read_text(encoding="utf-8")
 
 
 def test_the_files_of_the_language_model_start_at_the_configuration_file(folder: Path) -> None:

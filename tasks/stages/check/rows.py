@@ -94,7 +94,7 @@ def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Compare the vectors of a shard's titles with its documents and passages."""
     where, pack = f"titles/{part.job.shard}", part.pack("titles")
     titles = [embedded_title(title) for title in columns(part, "documents", "title")["title"].to_list()]
-    vectors = pack["vectors"]
+    vectors = unit_vectors(pack["vectors"])
     refuse_if(len(vectors) != len(titles), f"{where}: {len(vectors)} rows for {len(titles)} documents")
     keys = keys_array([row_key(title) for title in titles])
     refuse_if(not np.array_equal(pack["text_keys"], keys), f"{where}: vectors of other titles")

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from indexmill.models.embedder import Embedder
-from indexmill.retrieve.directions import Directions, directions_of, is_directions
+from indexmill.retrieve.directions import Directions, as_directions, directions_of
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Array, PackSchema
@@ -286,11 +286,7 @@ def _known_passages(part: Part[Any]) -> Vectors:
 def _known_sentences(part: Part[Any]) -> Vectors:
     """The directions of known sentences; earlier releases kept their vectors."""
     packs = part.reusable_packs()
-    return Vectors((pack["sentence_keys"], _as_directions(pack["sentences"])) for pack in packs)
-
-
-def _as_directions(sentences: NDArray[Any]) -> Directions:
-    return sentences if is_directions(sentences) else directions_of(sentences)
+    return Vectors((pack["sentence_keys"], as_directions(pack["sentences"])) for pack in packs)
 
 
 @dataclass(frozen=True)

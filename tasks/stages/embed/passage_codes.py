@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.passage_codes import encoded
 from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.shared_schema import CODES, TITLES, VECTORS
@@ -40,7 +41,7 @@ def _compute(part: Part[CodeSettings]) -> Outputs:
     vectors = np.concatenate([pack["passages"] for pack in part.packs("vectors")])
     if part.settings.title:
         titles = part.pack("titles")
-        vectors += np.float32(part.settings.title) * titles["vectors"][titles["passage_document"]]
+        vectors += np.float32(part.settings.title) * unit_vectors(titles["vectors"])[titles["passage_document"]]
     return Outputs(packs={"passage_codes": encoded(vectors, part.settings.title)})
 
 

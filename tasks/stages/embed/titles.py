@@ -1,4 +1,4 @@
-"""Stage `embed_titles`: the vectors of the titles of a shard's documents, and the document of each passage.
+"""Stage `embed_titles`: the directions of the titles of a shard's documents, and the document of each passage.
 
 The pack `titles` also gives the document of each passage, so that a reader needs neither table. A title is cut in the
 same way as before a passage (`tasks.stages.split.split.title_prefix`). Vectors that an earlier part holds are copied.
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.retrieve.directions import as_directions, directions_of
 from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
@@ -51,11 +52,12 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     (titled,) = np.array([bool(title) for title in titles], dtype=np.bool_).nonzero()
     found, _, made = embed_texts(
         [titles[row] for row in titled.tolist()],
-        lambda some: encoder_of(part).encode(some),
+        lambda some: directions_of(encoder_of(part).encode(some)),
         _known(part),
         dimension,
+        np.int8,
     )
-    vectors = np.zeros((len(titles), dimension), dtype=np.float32)
+    vectors = np.zeros((len(titles), dimension), dtype=np.int8)
     vectors[titled] = found
     keys = keys_array([row_key(title) for title in titles])
     return Outputs(
@@ -83,12 +85,13 @@ def _titles(part: Part[Any]) -> list[str]:
 
 
 def _known(part: Part[Any]) -> Vectors:
-    return Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
+    return Vectors((pack["text_keys"], as_directions(pack["vectors"])) for pack in part.reusable_packs())
 
 
 STAGE = Stage(
     "embed_titles",
-    version=1,
+    version=2,
+    rows_version=1,
     compute=_compute,
     settings=EncoderSettings,
     libraries=("numpy",),

@@ -14,6 +14,7 @@ from indexmill.retrieve import dense
 from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import paired, products
 from indexmill.retrieve.dense import Beside, nearest, similarities
+from indexmill.retrieve.directions import directions_of, unit_vectors
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from tests.indexmill.retrieve.test_dense import some_vectors
 from tests.indexmill.small_snapshot import EMBEDDER, writer_of
@@ -121,7 +122,7 @@ def test_the_score_of_dense_is_that_of_the_passage_and_its_title(store: Path, we
         hits = snapshot.retrieve(QUESTION, method="dense", k=EVERY)
     assert len(hits) == EVERY
     for hit in hits:
-        title = EMBEDDER.encode([hit.title])[0] @ vector if hit.title else 0.0
+        title = unit_vectors(directions_of(EMBEDDER.encode([hit.title])))[0] @ vector if hit.title else 0.0
         assert hit.score == pytest.approx(EMBEDDER.encode([hit.text])[0] @ vector + weight * title, abs=1e-6)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexmill.models.embedder import HashEmbedder
+from indexmill.retrieve.directions import directions_of
 from indexmill.store.packs import open_pack
 from schemas.tables import DOCUMENTS, PASSAGES
 from storage.folder import FolderStore, init_folder
@@ -44,12 +45,12 @@ def test_a_row_is_the_title_of_the_document_of_that_row(store: FolderStore) -> N
     parts, wanted = Parts(store), spec(store, "Marrow Bridge", "", " Ada Venn\n", "Ada Venn", passages=[2, 1, 0, 3])
     made = parts.make(STAGE, wanted)
     pack = open_pack(store.open_local(made.receipt.outputs["titles"]))
-    bridge, venn = HashEmbedder().encode(["Marrow Bridge", "Ada Venn"])
+    bridge, venn = directions_of(HashEmbedder().encode(["Marrow Bridge", "Ada Venn"]))
     assert np.array_equal(pack["vectors"], [bridge, np.zeros_like(bridge), venn, venn])
     keys = [row_key(title) for title in ("Marrow Bridge", "", "Ada Venn", "Ada Venn")]
     assert [bytes(key) for key in pack["text_keys"]] == keys
     assert pack["passage_document"].tolist() == [0, 0, 1, 3, 3, 3]
-    dtypes = {"text_keys": np.uint8, "vectors": np.float32, "passage_document": np.int32}
+    dtypes = {"text_keys": np.uint8, "vectors": np.int8, "passage_document": np.int32}
     assert {name: pack[name].dtype for name in pack} == dtypes
     assert made.counts == {"vectors_made": 2, "vectors_reused": 1}
 
