@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
@@ -26,7 +27,16 @@ from tasks.core.child import ending, import_path
 from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of
 
-__all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
+__all__ = [
+    "MOST",
+    "DocumentsFailed",
+    "DocumentsRefused",
+    "Failing",
+    "Rows",
+    "Trial",
+    "blames_documents",
+    "failing_documents",
+]
 
 MOST = 16
 """The most failing documents of one shard; with more, the stage is at fault."""
@@ -52,6 +62,17 @@ class Trial:
     rows: Rows
     detail: str = ""
     kills: bool = False
+
+
+class DocumentsRefused(Exception):
+    """A stage found out by itself which documents it cannot take. counts: for the report."""
+
+    def __init__(self, failing: Sequence[Failing], counts: Mapping[str, int]) -> None:
+        super().__init__(f"{len(failing)} documents are refused")
+        self.failing, self.counts = tuple(failing), dict(counts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failing, self.counts)
 
 
 class DocumentsFailed(Exception):
