@@ -114,10 +114,11 @@ def batches_of(
 ) -> Iterator[Sequence[int]]:
     """The positions of each batch of distinct texts, in order, within the endpoint's limits.
 
-    A batch ends where the hash of its last text says, once it is half full: a text more or less changes its own batch.
+    A batch ends where the hash of its last text says, or at a limit: a text more or less changes the batch around it,
+    and others up to the next end that a hash says.
     """
     most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
-    few, choice = most // 2, max(1, most // 8)
+    ends = max(1, most // 2)
     batch: list[int] = []
     total = 0
     for at, (text, count) in enumerate(zip(texts, tokens, strict=True)):
@@ -126,7 +127,7 @@ def batches_of(
             batch, total = [], 0
         batch.append(at)
         total += count
-        if len(batch) > few and int(digest_of_texts(text)[:8], 16) % choice == 0:
+        if int(digest_of_texts(text)[:8], 16) % ends == 0:
             yield batch
             batch, total = [], 0
     if batch:
@@ -336,6 +337,8 @@ class _Embedding(PaidCalls):
         self.controlled = True
         # About nothing but itself: no document accounts for it, so that it goes whenever one is forgotten.
         self._use(batch, await asyncio.to_thread(self._keep, key, came, (key,)))
+        if self.refusal_names:
+            await asyncio.to_thread(self._forgive, batch)
 
     async def _get_halves(self, batch: Sequence[int]) -> None:
         if len(batch) == 1:  # refused before
@@ -353,6 +356,13 @@ class _Embedding(PaidCalls):
                     self.refused[at] = record.reason
                 return True
         return False
+
+    def _forgive(self, batch: Sequence[int]) -> None:
+        """Remove the records of texts that were refused, and are not any more."""
+        for at in batch:
+            key = _key(self.client, self.texts[at : at + 1])
+            if refusal_name(key) in self.refusal_names:
+                refusals.remove(self.store, key)
 
     async def _control(self, error: LlmError) -> None:
         """Raise the error that a text met if the endpoint takes no other text, either: then no text is to blame."""
@@ -391,8 +401,6 @@ class _Embedding(PaidCalls):
             created=timestamp(self.clock()),
         )
         stands = ledger.record(self.store, entry, lambda earlier: _vectors(earlier, count, dimension) is not None)
-        if count == 1 and self.access.retry_refused:
-            refusals.remove(self.store, key)
         found = _vectors(stands, count, dimension)
         return came.vectors if found is None else found
 
