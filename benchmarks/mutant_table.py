@@ -829,7 +829,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/isolate.py",
-        "worker_environment(endpoints, job.store_url, asks=asks)",
+        "worker_environment(endpoints, job.store_url, asks=stage.requests is not None)",
         "worker_environment(endpoints, job.store_url, asks=True)",
         (
             "tests/tasks/core/test_process_environment.py::test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model",

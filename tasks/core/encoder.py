@@ -196,7 +196,7 @@ class OpenedEncoder:
 
         Those before `BLOCKS_VERSION` would look for an encoder that an endpoint's index does not carry.
         """
-        if self.fingerprint["backend"] == BACKEND:
+        if self.fingerprint.get("backend") == BACKEND:
             return BLOCKS_VERSION
         later = {"files", "query_prompt", "document_prompt", "whole_dimension"} & self.fingerprint.keys()
         return ENCODER_VERSION if later or self.fingerprint["pooling"] != "mean" else 1
@@ -306,7 +306,7 @@ def encoder_of(part: Part[Any]) -> Embedder:
     Raises IndexmillError if its numbers here differ from those where the run was planned.
     """
     opening = part.settings.opening
-    if opening["backend"] == BACKEND:
+    if opening.get("backend") == BACKEND:
         dimension = int(part.settings.encoder["dimension"])
         return _open_endpoint(part.store, opening, dimension, partial(_vectors_of, part, dimension))
     embedder = _open(part.store, opening)
@@ -384,7 +384,7 @@ def _machine() -> list[str]:
 
 def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     # Of a model behind an endpoint, nothing but its name is known.
-    beside = ("query_prompt",) if fingerprint["backend"] == BACKEND else ("model", "query_prompt")
+    beside = ("query_prompt",) if fingerprint.get("backend") == BACKEND else ("model", "query_prompt")
     return {name: value for name, value in fingerprint.items() if name not in beside}
 
 

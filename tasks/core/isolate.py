@@ -3,8 +3,8 @@
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
 `tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
 so that a shard with one such document costs four of them and about twice the work. A document is found guilty of the
-death of a process when it alone has ended two. What trials compute is not kept. Only trials of a stage that asks a
-model behind an endpoint are given its key.
+death of a process when it alone has ended two. What trials compute is not kept, so that an encoder behind an endpoint is
+not asked in them. Only trials of a stage that asks a language model are given its key.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> l
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
     stage = stage_of(job)
-    asks = stage.requests is not None or stage.uses_encoder
-    environment = worker_environment(endpoints, job.store_url, asks=asks)
+    environment = worker_environment(endpoints, job.store_url, asks=stage.requests is not None)
     suspects: list[Rows] = []
     for trial in _tried(job, [(0, 0), *blocks], environment):
         if trial.detail:
