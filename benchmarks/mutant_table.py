@@ -845,8 +845,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/process_environment.py",
-        "    named = set() if llm is None else {llm.api_key_env}",
-        "    named = set()",
+        "    named = {endpoint.api_key_env for endpoint in endpoints}",
+        "    named: set[str] = set()",
         ("tests/flows/test_strangers.py::test_workers_have_a_key_only_where_a_language_model_may_be_asked",),
     ),
     Mutant(

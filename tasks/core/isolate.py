@@ -3,8 +3,8 @@
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
 `tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
 so that a shard with one such document costs four of them and about twice the work. A document is found guilty of the
-death of a process when it alone has ended two. What trials compute is not kept, so that an encoder behind an endpoint is
-not asked in them. Only trials of a stage that asks a language model are given its key.
+death of a process when it alone has ended two. What trials compute is not kept, so that no encoder behind an endpoint
+is asked. Only trials of a stage that asks a language model are given its key.
 """
 
 from __future__ import annotations
