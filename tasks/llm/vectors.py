@@ -298,7 +298,7 @@ class _Embedding(PaidCalls):
         key = _key(self.client, texts)
         if await self._found(key, batch):
             return
-        if self.refusal_names and await asyncio.to_thread(self._holds_refused, batch):
+        if bool(self.refusal_names) and await asyncio.to_thread(self._holds_refused, batch):
             await self._get_halves(batch)
             return
         await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same batch
@@ -347,13 +347,19 @@ class _Embedding(PaidCalls):
             await self._get(half)
 
     def _holds_refused(self, batch: Sequence[int]) -> bool:
-        """True if an earlier run quarantined a text of a batch; if it is the only one, it is refused again."""
+        """True if an earlier run quarantined a text of a batch: its halves may be known.
+
+        A text alone is refused again, unless it is to be sent again.
+        """
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])
             record = refusals.find(self.store, key) if refusal_name(key) in self.refusal_names else None
-            if record is not None and (not self.access.retry_refused or record.run_id == self.access.run_id):
-                if len(batch) == 1:
-                    self.refused[at] = record.reason
+            if record is None:
+                continue
+            if len(batch) > 1:
+                return True
+            if not self.access.retry_refused or record.run_id == self.access.run_id:
+                self.refused[at] = record.reason
                 return True
         return False
 
