@@ -829,7 +829,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/isolate.py",
-        "worker_environment(endpoints, job.store_url, asks=asks)",
+        "worker_environment(endpoints, job.store_url, asks=stage.requests is not None)",
         "worker_environment(endpoints, job.store_url, asks=True)",
         (
             "tests/tasks/core/test_process_environment.py::test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model",
@@ -845,8 +845,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/process_environment.py",
-        "    named = set() if llm is None else {llm.api_key_env}",
-        "    named = set()",
+        "    named = {endpoint.api_key_env for endpoint in endpoints}",
+        "    named: set[str] = set()",
         ("tests/flows/test_strangers.py::test_workers_have_a_key_only_where_a_language_model_may_be_asked",),
     ),
     Mutant(

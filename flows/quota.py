@@ -59,13 +59,13 @@ class SharedQuota:
         """Settle a call; see `Quota`."""
         await self._call("settle", ticket=ticket, input_tokens=int(input_tokens), output_tokens=int(output_tokens))
 
-    async def hold(self, *prompts: str) -> None:
-        """Wait until no other call sends one of these prompts; see `Quota`."""
-        await self._call("hold", *prompts)
+    async def hold(self, prompt: str) -> None:
+        """Wait until no other call sends this prompt; see `Quota`."""
+        await self._call("hold", prompt=prompt)
 
-    async def release(self, *prompts: str) -> None:
-        """Let other calls send these prompts; see `Quota`."""
-        await self._call("release", *prompts)
+    async def release(self, prompt: str) -> None:
+        """Let other calls send this prompt; see `Quota`."""
+        await self._call("release", prompt=prompt)
 
     async def pause(self, seconds: float, model: str = "") -> None:
         """Pause the calls of an endpoint; see `Quota`."""
@@ -79,13 +79,11 @@ class SharedQuota:
         tokens = {"input_tokens": int(input_tokens), "output_tokens": int(output_tokens)}
         return str(await self._call(method, model=model, stage=self.stage, **tokens))
 
-    async def _call(self, method: str, *prompts: str, **arguments: Any) -> Any:
+    async def _call(self, method: str, **arguments: Any) -> Any:
         """Call a method of the run's LocalQuota, in this process or in the scheduler's."""
         here = AT_WORK.get(self.run)
         if here is not None:
-            return await getattr(here, method)(*prompts, **arguments)
-        if prompts:
-            arguments["prompts"] = list(prompts)
+            return await getattr(here, method)(**arguments)
         from flows.quota_client import client_of
 
         return await client_of(self.run, self.address, self.security).ask(method, **arguments)

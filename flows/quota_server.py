@@ -192,17 +192,15 @@ class _Caller:
             asked, _, arguments["ticket"] = arguments["ticket"].partition("/")
             if self._tickets.get(int(asked)) == arguments["ticket"]:  # or it is of an earlier connection
                 del self._tickets[int(asked)]
-        prompts: list[str] = arguments.pop("prompts", [])
         if do == "release":
-            for prompt in prompts:
-                self._held.pop(prompt, None)
+            self._held.pop(arguments["prompt"], None)
         if do in ("hold", "release"):
             arguments["owner"] = self._owner
-        result = getattr(self._quota, do)(*prompts, **arguments)
+        result = getattr(self._quota, do)(**arguments)
         if inspect.isawaitable(result):
             result = await result
         if do == "hold":
-            self._held |= dict.fromkeys(prompts, number)
+            self._held[arguments["prompt"]] = number
         return _plain(result)
 
     def _withdraw(self, number: int) -> None:

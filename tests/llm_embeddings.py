@@ -1,7 +1,7 @@
 """Vectors of the endpoint of ``tests.llm_server``: ``POST /v1/embeddings``, its bill by text, and what goes wrong.
 
 A text's vector is that of the deterministic double, and a little more that depends on the call: as with real endpoints,
-whoever asks twice gets other bits, so that two manifests are the same only if no text was asked twice.
+whoever asks twice gets other bits, so that two manifests are the same only if no batch was asked twice.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ class Embeddings:
     billed_calls: int = 0
     tokens: int = 0
     texts: Counter[str] = field(default_factory=Counter)  # by text, how often a good vector was delivered
+    batches: Counter[tuple[str, ...]] = field(default_factory=Counter)  # the same by all texts of a call
     bodies: list[Mapping[str, Any]] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
 
-    def paid_twice(self) -> dict[str, int]:
-        """The texts whose good vector was delivered more than once; the probe holds one twice."""
-        return {text: count for text, count in self.texts.items() if count > 1 and text != _PROBED}
+    def paid_twice(self) -> dict[tuple[str, ...], int]:
+        """The batches whose good vectors were delivered more than once."""
+        return {texts: count for texts, count in self.batches.items() if count > 1}
 
     def reply(self, server: LlmServer, received: Received) -> Reply | None:
         """What to send back; None drops the socket."""
@@ -114,6 +115,7 @@ class Embeddings:
             self.tokens += answer["usage"]["prompt_tokens"]
             if not lost:
                 self.texts.update(texts)
+                self.batches[tuple(texts)] += 1
         if fault == "drop-billed":
             return None
         if fault == "html":
@@ -172,6 +174,3 @@ class Embeddings:
         if body.get("encoding_format") == "base64":
             return base64.b64encode(row.astype("<f4").tobytes()).decode()
         return [float(number) for number in row]
-
-
-_PROBED = "The bridge over the river is closed."

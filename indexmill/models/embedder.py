@@ -542,7 +542,7 @@ _SAMPLE = (
 )
 
 
-def self_test(embedder: PassEmbedder) -> bool:
+def self_test(embedder: Embedder) -> bool:
     """True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
 
     Lengths from a few tokens to the maximum, passes of one row and of many; well under a second.

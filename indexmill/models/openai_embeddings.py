@@ -108,7 +108,7 @@ class OpenAiEmbeddings(OpenAiConnection):
 
     names: ClassVar[SettingNames] = EMBED_SETTINGS
     what: ClassVar[str] = "an encoder behind an endpoint"
-    instead: ClassVar[str] = "set embed.backend to openvino"
+    instead: ClassVar[str] = ""
     largest: ClassVar[int] = 100_000_000
 
     @property

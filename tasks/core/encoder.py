@@ -294,7 +294,7 @@ def encoder_of(part: Part[Any]) -> Embedder:
     Raises IndexmillError if its numbers here differ from those where the run was planned.
     """
     opening = part.settings.opening
-    if opening["backend"] == BACKEND:
+    if opening.get("backend") == BACKEND:
         dimension = int(part.settings.encoder["dimension"])
         return _open_endpoint(part.store, opening, dimension, partial(_vectors_of, part, dimension))
     embedder = _open(part.store, opening)
@@ -327,12 +327,14 @@ def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[
     Raises IndexmillError for texts that the endpoint refuses, where the stage cannot tell their documents.
     """
     access: EncoderAccess | None = part.settings.opening.get("access")
+    if part.is_trial:
+        return np.full((len(texts), dimension), dimension**-0.5, np.float32)  # whatever, and free
     if access is None:
         raise RuntimeError("an endpoint was to be asked where nothing may be asked")
     try:
         vectors, counts = vectors_of(part.store, access, texts, tokens, dimension)
     except TextsRefused as refused:
-        if part.stage.per_document:
+        if part.stage.per_document:  # it knows the documents
             raise
         error = IndexmillError(
             f"{part.stage.name}: {refused}: `indexmill quarantine` lists them; `--retry-refused` sends them again"
@@ -370,7 +372,7 @@ def _machine() -> list[str]:
 
 def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     # Of a model behind an endpoint, nothing but its name is known.
-    beside = ("query_prompt",) if fingerprint["backend"] == BACKEND else ("model", "query_prompt")
+    beside = ("query_prompt",) if fingerprint.get("backend") == BACKEND else ("model", "query_prompt")
     return {name: value for name, value in fingerprint.items() if name not in beside}
 
 

@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from indexmill.models.openai_embeddings import most_tokens
 from tasks.core.encoder import EncoderChoice, encoder_of
 from tasks.core.estimate import ZERO, EncoderTexts, LlmUse, Range
 from tasks.core.stage import Part
-from tasks.llm.vectors import TASK, EncoderAccess, batches_of, keys_of, known_keys
+from tasks.llm.vectors import TASK, EncoderAccess, batches_of, is_known
 
 __all__ = ["texts_to_come", "texts_to_send", "use_of_encoder"]
 
@@ -27,19 +25,21 @@ _USUAL = 160
 
 
 def texts_to_send(part: Part[Any], texts: Sequence[str]) -> EncoderTexts:
-    """The use of the endpoint for some texts, without those whose vectors the ledger has; equal ones count once."""
+    """The use of the endpoint for some distinct texts, without the batches whose vectors the ledger has."""
     access: EncoderAccess = part.settings.opening["access"]
     embedder = encoder_of(part)
-    sent, tokens = embedder.sent(list(dict.fromkeys(texts)))  # type: ignore[attr-defined]
-    distinct = dict(zip(keys_of(access.client.shaping, sent), zip(sent, tokens, strict=True), strict=True))
-    known = known_keys(part.store, list(distinct), embedder.dimension)
-    missing = [key for key, there in zip(distinct, known, strict=True) if not there]
-    counts = [distinct[key][1] for key in missing]
+    sent, tokens = embedder.sent(texts)  # type: ignore[attr-defined]
+    batches = [
+        batch
+        for batch in batches_of(sent, tokens, access.settings, embedder.dimension)
+        if not is_known(part.store, access, [sent[at] for at in batch], embedder.dimension)
+    ]
+    missing = [at for batch in batches for at in batch]
     return EncoderTexts(
-        keys=np.array([int(key[:16], 16) for key in missing], np.uint64),
-        tokens=np.array(counts, np.int64),
-        bytes=np.array([len(distinct[key][0].encode("utf-8", "replace")) for key in missing], np.int64),
-        calls=sum(1 for _ in batches_of(counts, access.settings)),
+        calls=len(batches),
+        texts=len(missing),
+        tokens=sum(tokens[at] for at in missing),
+        bytes=sum(len(sent[at].encode("utf-8", "replace")) for at in missing),
     )
 
 
@@ -49,36 +49,30 @@ def texts_to_come(part: Part[Any], count: Range | None) -> EncoderTexts:
 
 
 def use_of_encoder(parts: Iterable[EncoderTexts], choice: EncoderChoice, first_question: Sequence[str]) -> LlmUse:
-    """The use of an endpoint by all parts of a run; a text that several need is sent once.
+    """The use of an endpoint by all parts of a run.
 
     first_question: the texts that the endpoint is asked first; empty if it was asked before.
     """
-    settings = choice.endpoint
-    assert settings is not None  # noqa: S101 - only an endpoint is asked
+    if choice.endpoint is None:
+        raise ValueError("the encoder is behind no endpoint")
     found = list(parts)
-    keys = np.concatenate([np.empty(0, np.uint64), *(one.keys for one in found)])
-    tokens, sizes = (
-        np.concatenate([np.empty(0, np.int64), *(getattr(one, name) for one in found)]) for name in ("tokens", "bytes")
+    if first_question:
+        tokens = int(choice.count_tokens(first_question).sum())
+        found.append(EncoderTexts(1, len(first_question), tokens, sum(len(text.encode()) for text in first_question)))
+    calls, texts, tokens, size = (
+        sum(getattr(one, name) for one in found) for name in ("calls", "texts", "tokens", "bytes")
     )
-    _, first = np.unique(keys, return_index=True)
-    calls, shared = sum(one.calls for one in found), len(keys) - len(first)
     unknown = sum((one.unknown for one in found), ZERO)
-    come = [sum(getattr(one.unknown, end) * one.longest for one in found) for end in ("low", "high")]
-    usual = [sum(getattr(one.unknown, end) * min(one.longest, _USUAL) for one in found) for end in ("low", "high")]
-    asked = bool(first_question)
-    first_tokens = int(choice.count_tokens(first_question).sum()) if asked else 0
-    count, size = len(first), int(sizes[first].sum()) + sum(len(text.encode()) for text in first_question)
-    counted = int(tokens[first].sum()) + first_tokens
-    expected = counted + sum(usual) // 2
-    high = size + most_tokens([""]) * (count + unknown.high + len(first_question)) + _BYTES * come[1]
-    likely = min(high, math.ceil(_DRIFT * counted) + come[1])
-    least = max(-(-count // settings.batch_texts), calls - shared)
+    longest = sum(one.unknown.high * one.longest for one in found)
+    usual = sum((one.unknown.low + one.unknown.high) / 2 * min(one.longest, _USUAL) for one in found)
+    high = size + most_tokens([""]) * (texts + unknown.high) + _BYTES * longest
+    likely = min(high, math.ceil(_DRIFT * tokens) + longest)
     return LlmUse(
-        model=settings.model,
-        calls=Range(least + asked, calls + asked + unknown.high),
+        model=choice.endpoint.model,
+        calls=Range(calls, calls + unknown.high),
         input_tokens=Range(min(size // _BYTES, high), high),
         output_tokens=ZERO,
         tasks=(TASK,),
-        prompts=Range(count + unknown.low, count + unknown.high),
-        counted=Range(min(expected, likely), likely),
+        prompts=Range(texts + unknown.low, texts + unknown.high),
+        counted=Range(min(tokens + math.ceil(usual), likely), likely),
     )

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 __all__ = ["ZERO", "EncoderTexts", "Estimate", "Expected", "LlmUse", "Range", "Rows"]
 
 
@@ -92,17 +89,16 @@ class LlmUse:
 
 @dataclass(frozen=True)
 class EncoderTexts:
-    """The texts that a part has an encoder behind an endpoint turn into vectors; those in the ledger left out.
+    """The texts that a part has an encoder behind an endpoint turn into vectors; batches in the ledger left out.
 
-    keys: the first 64 bits of the key of each in the ledger, by which parts share texts. tokens, bytes: of each as it
-    is sent; tokens as the settings' tokenizer counts them. calls: the requests for these. unknown: bounds of the texts
+    tokens, bytes: of all as they are sent; tokens as the settings' tokenizer counts them. unknown: bounds of the texts
     that are not written yet, each of `longest` tokens at most.
     """
 
-    keys: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    bytes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     calls: int = 0
+    texts: int = 0
+    tokens: int = 0
+    bytes: int = 0
     unknown: Range = ZERO
     longest: int = 0
 
@@ -121,6 +117,6 @@ class Estimate:
     rows: Mapping[str, Range] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     llm: tuple[LlmUse, ...] = ()
-    texts: EncoderTexts = field(default_factory=EncoderTexts)
+    texts: EncoderTexts = EncoderTexts()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     guessed: bool = False

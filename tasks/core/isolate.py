@@ -3,8 +3,8 @@
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
 `tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
 so that a shard with one such document costs four of them and about twice the work. A document is found guilty of the
-death of a process when it alone has ended two. What trials compute is not kept. Only trials of a stage that asks a
-model behind an endpoint are given its key.
+death of a process when it alone has ended two. What trials compute is not kept, so that no encoder behind an endpoint
+is asked. Only trials of a stage that asks a language model are given its key.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
@@ -26,7 +27,16 @@ from tasks.core.child import ending, import_path
 from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of
 
-__all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
+__all__ = [
+    "MOST",
+    "DocumentsFailed",
+    "DocumentsRefused",
+    "Failing",
+    "Rows",
+    "Trial",
+    "blames_documents",
+    "failing_documents",
+]
 
 MOST = 16
 """The most failing documents of one shard; with more, the stage is at fault."""
@@ -54,6 +64,17 @@ class Trial:
     kills: bool = False
 
 
+class DocumentsRefused(Exception):
+    """A stage found out by itself which documents it cannot take. counts: for the report."""
+
+    def __init__(self, failing: Sequence[Failing], counts: Mapping[str, int]) -> None:
+        super().__init__(f"{len(failing)} documents are refused")
+        self.failing, self.counts = tuple(failing), dict(counts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failing, self.counts)
+
+
 class DocumentsFailed(Exception):
     """Documents that make a stage fail were found and recorded: the stages can restart without them."""
 
@@ -75,8 +96,7 @@ def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> l
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
     stage = stage_of(job)
-    asks = stage.requests is not None or stage.uses_encoder
-    environment = worker_environment(endpoints, job.store_url, asks=asks)
+    environment = worker_environment(endpoints, job.store_url, asks=stage.requests is not None)
     suspects: list[Rows] = []
     for trial in _tried(job, [(0, 0), *blocks], environment):
         if trial.detail:

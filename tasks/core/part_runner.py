@@ -29,7 +29,7 @@ from storage.receipts import Receipt, candidates, find, find_incomplete, overlap
 from storage.tables import read_table
 from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
-from tasks.core.isolate import DocumentsFailed, blames_documents, failing_documents
+from tasks.core.isolate import DocumentsFailed, DocumentsRefused, blames_documents, failing_documents
 from tasks.core.report import Progress, Report, StageReport
 from tasks.core.run_graph import Round
 from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
@@ -87,7 +87,12 @@ class PartSpec:
     @property
     def asks(self) -> bool:
         """True if the part may ask a language model, or an encoder behind an endpoint."""
-        return self.asking is not None or "access" in getattr(self.settings, "opening", ())
+        return self.asking is not None or self.encodes
+
+    @property
+    def encodes(self) -> bool:
+        """True if the part may ask an encoder behind an endpoint."""
+        return "access" in getattr(self.settings, "opening", ())
 
 
 class PartRunner:
@@ -276,7 +281,8 @@ class PartRunner:
             inputs=spec.inputs,
             settings=spec.settings,
             row_space=row_space,
-            reuse=self._reuse(stage, row_space, spec.shard) if row_space and not self.cold else (),
+            # Vectors of an endpoint are as much given as answers of a language model, which a cold run finds, too.
+            reuse=self._reuse(stage, row_space, spec.shard) if row_space and (not self.cold or spec.encodes) else (),
             earlier=self._earlier(stage, spec.shard),
             cold=self.cold,
             round=number,
@@ -304,7 +310,7 @@ class PartRunner:
                 if len(failed) == _FAILED_TOGETHER:
                     break
             if failed and stage.per_document:
-                self._isolate(stage, [left[key] for key in failed])
+                self._isolate(stage, [(left[key], error) for key, error in failed.items()])
             for error in failed.values():
                 if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
                     raise error
@@ -353,25 +359,29 @@ class PartRunner:
                 return
         raise died or RuntimeError("no attempt was made")
 
-    def _isolate(self, stage: Stage[Any], calls: Iterable[Call]) -> None:
-        """Find the documents that make these calls fail; record them and raise DocumentsFailed if there are any."""
-        self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
-        names: list[str] = []
-        tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.endpoints)) for call in calls]
-        for _, found in self.run_patiently(tries, SEARCH_PRIORITY):
-            for one in found:
-                names.append(one.document_id)
-                poison.record(
-                    self.store,
-                    poison.Poison(
-                        content_hash=one.content_hash,
-                        stage=stage.name,
-                        maker=self.poison_scope(stage.name),
-                        kills=one.kills,
-                        detail=one.detail,
-                        run_id=self.run_id,
-                    ),
-                )
+    def _isolate(self, stage: Stage[Any], failed: Sequence[tuple[Call, Exception]]) -> None:
+        """Find the documents that make calls fail; record them and raise DocumentsFailed if there are any."""
+        found = [one for _, error in failed if isinstance(error, DocumentsRefused) for one in error.failing]
+        for _, error in failed:
+            self.report.stage(stage.name).counts.update(getattr(error, "counts", {}))
+        unknown = [call for call, error in failed if not isinstance(error, DocumentsRefused)]
+        if unknown:
+            self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
+        tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.endpoints)) for call in unknown]
+        found += [one for _, listed in self.run_patiently(tries, SEARCH_PRIORITY) for one in listed]
+        for one in found:
+            poison.record(
+                self.store,
+                poison.Poison(
+                    content_hash=one.content_hash,
+                    stage=stage.name,
+                    maker=self.poison_scope(stage.name),
+                    kills=one.kills,
+                    detail=one.detail,
+                    run_id=self.run_id,
+                ),
+            )
+        names = [one.document_id for one in found]
         if names:
             listed = ", ".join(map(escaped, sorted(names)[:5])) + (f" and {len(names) - 5} more" if names[5:] else "")
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -277,6 +277,9 @@ class PartResult:
 class Part(Generic[S]):
     """The inputs of one part, read and verified on first use."""
 
+    is_trial: ClassVar[bool] = False
+    """True if nothing that is computed is kept."""
+
     def __init__(self, store: Store, job: Job, stage: Stage[S] | None = None) -> None:
         self.store = store
         self.job = job
@@ -344,8 +347,8 @@ class Part(Generic[S]):
         return [self.pack_at(digest) for digest in self.job.reuse if not self._is_table(digest)]
 
     def reusable_tables(self, schema: pa.Schema, *columns: str) -> list[pa.Table]:
-        """The tables of a schema whose rows the part may copy, or some columns of them."""
-        tables = [digest for digest in self.job.reuse if self._is_table(digest)]
+        """The tables of a schema whose rows the part may copy, or some columns of them; none for a cold run."""
+        tables = [] if self.job.cold else [digest for digest in self.job.reuse if self._is_table(digest)]
         fitting = [digest for digest in tables if pq.read_schema(self.path(digest)).names == schema.names]
         return [read_table(self.store, digest, schema, columns=columns or None) for digest in fitting]
 

@@ -27,6 +27,8 @@ __all__ = ["SomeInputs", "run"]
 class SomeInputs(Part[Any]):
     """The inputs of a part, restricted to some documents of its shard."""
 
+    is_trial = True
+
     def __init__(self, store: Store, job: Job, rows: Rows) -> None:
         super().__init__(store, job)
         self._rows = rows

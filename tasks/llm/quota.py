@@ -51,12 +51,12 @@ class Quota(Protocol):
         """Record what a reserved call or batch was billed; 0 tokens if it certainly was not."""
         ...
 
-    async def hold(self, *prompts: str) -> None:
-        """Lock prompts by their keys, waiting until no other caller holds one; `release` unlocks them."""
+    async def hold(self, prompt: str) -> None:
+        """Lock a prompt by its key, waiting until no other caller holds it; `release` unlocks it."""
         ...
 
-    async def release(self, *prompts: str) -> None:
-        """Unlock prompts; the next holder looks in the ledger first."""
+    async def release(self, prompt: str) -> None:
+        """Unlock a prompt; the next holder looks in the ledger first."""
         ...
 
     async def pause(self, seconds: float, model: str = "") -> None:
@@ -132,22 +132,13 @@ class LocalQuota:
         """Settle a call; see `Quota`."""
         self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
 
-    async def hold(self, *prompts: str, owner: str = "") -> None:
-        """Lock prompts; see `Quota`. All callers take theirs in one order, so that none wait for each other."""
-        held: list[str] = []
-        try:
-            for prompt in sorted(prompts):
-                await self._prompts.hold(prompt, owner)
-                held.append(prompt)
-        except BaseException:
-            for prompt in held:
-                self.let_go(prompt, owner=owner)
-            raise
+    async def hold(self, prompt: str, *, owner: str = "") -> None:
+        """Lock a prompt; see `Quota`."""
+        await self._prompts.hold(prompt, owner)
 
-    async def release(self, *prompts: str, owner: str = "") -> None:
-        """Unlock prompts; see `Quota`."""
-        for prompt in prompts:
-            self.let_go(prompt, owner=owner)
+    async def release(self, prompt: str, *, owner: str = "") -> None:
+        """Unlock a prompt; see `Quota`."""
+        self.let_go(prompt, owner=owner)
 
     async def pause(self, seconds: float, model: str = "") -> None:
         """Pause the calls of an endpoint; see `Quota`."""
@@ -238,11 +229,11 @@ class _OfStage:
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         await self.quota.settle(ticket, input_tokens, output_tokens)
 
-    async def hold(self, *prompts: str) -> None:
-        await self.quota.hold(*prompts)
+    async def hold(self, prompt: str) -> None:
+        await self.quota.hold(prompt)
 
-    async def release(self, *prompts: str) -> None:
-        await self.quota.release(*prompts)
+    async def release(self, prompt: str) -> None:
+        await self.quota.release(prompt)
 
     async def pause(self, seconds: float, model: str = "") -> None:
         await self.quota.pause(seconds, model)
@@ -267,10 +258,10 @@ class NoQuota:
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         pass
 
-    async def hold(self, *prompts: str) -> None:
+    async def hold(self, prompt: str) -> None:
         pass
 
-    async def release(self, *prompts: str) -> None:
+    async def release(self, prompt: str) -> None:
         pass
 
     async def pause(self, seconds: float, model: str = "") -> None:

@@ -1,12 +1,14 @@
-"""Vectors from an endpoint: each text is paid for once, and its vector is stored before it is used.
+"""Vectors from an endpoint: each batch of texts is paid for once, and its vectors are stored before they are used.
 
-An answer of the ledger is the vector of one text, whatever request it came with, so that a text is found in any other
-company: in a later night, another part, a cold build. Endpoints do not give the same bits twice; the vector that was
-recorded first is the one that counts, for all.
+An answer of the ledger holds the vectors of one batch. A record for each text would find a text in any company, but
+takes a synchronised write for each: on techdocs two and a half million, where batches take 40,000. So texts are put
+into batches by their own hashes: the same texts of a part give the same batches in every run, and a text more or less
+changes one of them. Across nights, vectors are copied from earlier parts, in cold builds too.
 
-For some texts: look in the ledger, make batches of the others, and for each batch wait for the quota, send it under one
-layer of retries, check the answer, write the vectors to the ledger, then use them. A batch that the endpoint rejects is
-halved until the text is found that it does not take.
+Endpoints do not give the same bits twice; the vectors that were recorded first are those that count.
+
+For each batch: look in the ledger, wait for the quota, send it under one layer of retries, check the answer, write it
+to the ledger, then use it. A batch that the endpoint rejects is halved until the text is found that it does not take.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import base64
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +30,7 @@ from indexmill.models.headway import Items, headway
 from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from indexmill.models.openai_embeddings import Embedded, OpenAiEmbeddings, most_tokens, open_embeddings
+from indexmill.store.canonical import digest_of_texts
 from indexmill.store.layout import refusal_name, refusal_prefix
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings
@@ -46,29 +49,28 @@ __all__ = [
     "EncoderAccess",
     "TextsRefused",
     "batches_of",
-    "keys_of",
-    "known_keys",
+    "is_known",
     "probe",
     "recorded_dimension",
     "vectors_of",
 ]
 
-TASK = "vector"
+TASK = "vectors"
 """The task of these answers in the ledger."""
 
 PREFIX = "embed_"
 """The prefix of the counts for the report."""
 
-_VERSION = "1"
-
 PROBE = ("The bridge over the river is closed.", "Zwölf", "The bridge over the river is closed.")
 """Two texts, one of them twice: what an endpoint is asked first."""
+
+_VERSION = "1"
 
 _SAME, _OTHER = 0.98, 0.9999
 """Cosines: a text is at least so close to itself, and at most so close to another."""
 
-_LOOKED_UP = 64
-"""The keys that one thread looks up at a time."""
+_RECORD_BYTES = ledger.LONGEST // 2
+"""The most bytes of a batch's vectors in the ledger."""
 
 Floats = NDArray[np.float32]
 
@@ -92,48 +94,55 @@ class EncoderAccess:
 
 
 class TextsRefused(Exception):
-    """The endpoint takes some texts for no vector; all others are in the ledger. The documents are to blame.
+    """The endpoint takes some texts for no vector; all others are in the ledger.
 
-    counts: those of the calls until then, for the report.
+    refused: the reason by the position of each text. counts: of the calls until then, for the report.
     """
 
-    def __init__(self, refused: Mapping[str, str], texts: int, counts: Counter[str] | None = None) -> None:
+    def __init__(self, refused: Mapping[int, str], texts: int, counts: Counter[str] | None = None) -> None:
         reasons = ", ".join(f"{reason}: {number}" for reason, number in sorted(Counter(refused.values()).items()))
         super().__init__(f"the encoder's endpoint refuses {len(refused)} of {counted(texts, 'text')} ({reasons})")
-        self._given = dict(refused), texts
+        self.refused, self._texts = dict(refused), texts
         self.counts = counts or Counter()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (*self._given, self.counts)
+        return type(self), (self.refused, self._texts, self.counts)
 
 
-def keys_of(shaping: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
-    """The keys of the vectors of texts as they are sent. shaping: of the client (`OpenAiEmbeddings.shaping`)."""
-    return [key_of(shaping, _request(text)) for text in texts]
+def batches_of(
+    texts: Sequence[str], tokens: Sequence[int], settings: EmbedSettings, dimension: int
+) -> Iterator[Sequence[int]]:
+    """The positions of each batch of distinct texts, in order, within the endpoint's limits.
 
-
-def known_keys(store: Store, keys: Sequence[str], dimension: int) -> list[bool]:
-    """For each key, whether the ledger has a vector of this dimension."""
-    return [_recorded(store, key, dimension) is not None for key in keys]
-
-
-def batches_of(tokens: Sequence[int], settings: EmbedSettings) -> Iterator[range]:
-    """The positions of each batch of texts with so many tokens, in order, within the endpoint's limits."""
-    first = total = 0
-    for at, count in enumerate(tokens):
-        if at > first and (at - first >= settings.batch_texts or total + count > settings.batch_tokens):
-            yield range(first, at)
-            first, total = at, 0
+    A batch ends where the hash of its last text says, or at a limit: a text more or less changes the batch around it,
+    and others up to the next end that a hash says.
+    """
+    most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
+    ends = max(1, most // 2)
+    batch: list[int] = []
+    total = 0
+    for at, (text, count) in enumerate(zip(texts, tokens, strict=True)):
+        if batch and (len(batch) == most or total + count > settings.batch_tokens):
+            yield batch
+            batch, total = [], 0
+        batch.append(at)
         total += count
-    if first < len(tokens):
-        yield range(first, len(tokens))
+        if int(digest_of_texts(text)[:8], 16) % ends == 0:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+def is_known(store: Store, access: EncoderAccess, texts: Sequence[str], dimension: int) -> bool:
+    """True if the ledger has the vectors of a batch."""
+    return _recorded(store, _key(access.client, texts), len(texts), dimension) is not None
 
 
 def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
     """The dimension of the vectors that an endpoint gave when it was first asked; None if it never was."""
-    (key,) = keys_of(access.client.shaping, PROBE[:1])
-    found = _recorded(store, key, access.settings.dimensions)
-    return None if found is None else len(found)
+    found = _recorded(store, _key(access.client, PROBE), len(PROBE), access.settings.dimensions)
+    return None if found is None else int(found.shape[1])
 
 
 def probe(
@@ -160,11 +169,11 @@ def vectors_of(
     clock: Clock = time.time,
     sleep: Sleep = asyncio.sleep,
 ) -> tuple[Floats, Counter[str]]:
-    """The unit vectors (n, d) float32 of texts as they are sent, and the counts for the stage's report.
+    """The unit vectors (n, d) float32 of distinct texts as they are sent, and the counts for the stage's report.
 
-    tokens: of each text, about. Equal texts are sent once. The counts: `embed_calls`, `embed_tokens` and
-    `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`), `embed_ledger` texts found
-    in the ledger, `embed_retries`, `embed_refused`.
+    tokens: of each text, about. The counts: `embed_calls`, `embed_tokens` and `embed_input_tokens` of calls that were
+    or may have been billed (`embed_maybe_billed`), `embed_ledger` texts found in the ledger, `embed_retries`,
+    `embed_refused`.
 
     Raises TextsRefused once all other texts have their vectors. When the budget is reached, the endpoint forbids
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
@@ -174,34 +183,33 @@ def vectors_of(
     return asyncio.run(calls.all(texts, tokens)), +calls.counts
 
 
-def _request(text: str) -> Request:
-    return Request(TASK, "", _VERSION, text, {}, 0)
+def _request(texts: Sequence[str]) -> Request:
+    return Request(TASK, "", _VERSION, digest_of_texts(*texts), {}, 0)
 
 
-def _recorded(store: Store, key: str, dimension: int | None) -> Floats | None:
-    """The vector of a key in the ledger; None if there is none of this dimension."""
+def _key(client: OpenAiEmbeddings, texts: Sequence[str]) -> str:
+    """The key of the vectors of a batch."""
+    return key_of(client.shaping, _request(texts))
+
+
+def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floats | None:
+    """The vectors of a batch in the ledger; None if there are none of this number and dimension."""
     entry = ledger.find(store, key)
-    return None if entry is None else _vector(entry, dimension)
+    return None if entry is None else _vectors(entry, count, dimension)
 
 
-def _vector(entry: LedgerEntry, dimension: int | None) -> Floats | None:
-    """The vector that an entry holds; None unless it has this dimension and unit length."""
-    value = entry.value.get("vector")
+def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | None:
+    """The vectors that an entry holds; None unless they are so many, of this dimension and of unit length."""
+    value = entry.value.get("vectors")
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except ValueError:
         return None
-    if not data or len(data) % 4 or (dimension is not None and len(data) != 4 * dimension):
+    if not data or len(data) % (4 * count) or (dimension is not None and len(data) != 4 * count * dimension):
         return None
-    found = np.frombuffer(data, "<f4").astype(np.float32)
-    return found if abs(float(np.square(found, dtype=np.float64).sum()) - 1.0) < 1e-3 else None
-
-
-def _shares(total: int, tokens: Sequence[int]) -> list[int]:
-    """A number divided among texts by their tokens; the shares add up to it."""
-    ends = np.cumsum(np.maximum(tokens, 1))
-    shares: list[int] = np.diff(total * ends // ends[-1], prepend=0).tolist()
-    return shares
+    found = np.frombuffer(data, "<f4").astype(np.float32).reshape(count, -1)
+    lengths = np.square(found, dtype=np.float64).sum(axis=1)
+    return found if (np.abs(lengths - 1.0) < 1e-3).all() else None
 
 
 @dataclass(kw_only=True)
@@ -213,10 +221,12 @@ class _Embedding(PaidCalls):
     client: OpenAiEmbeddings
     dimension: int | None
     clock: Clock
-    texts: dict[str, tuple[str, int]] = field(default_factory=dict)  # and tokens, by key
-    found: dict[str, Floats] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)  # the reason, by key
-    rejected: list[tuple[str, LlmError]] = field(default_factory=list)
+    texts: Sequence[str] = ()
+    vectors: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    done: int = 0
+    refusal_names: frozenset[str] = frozenset()  # of texts that earlier runs have quarantined
+    refused: dict[int, str] = field(default_factory=dict)  # the reason, by position
+    rejected: list[tuple[int, LlmError]] = field(default_factory=list)
     controlled: bool = False  # the endpoint takes texts
 
     @classmethod
@@ -235,16 +245,12 @@ class _Embedding(PaidCalls):
         )
 
     async def all(self, texts: Sequence[str], tokens: Sequence[int]) -> Floats:
-        keys = keys_of(self.client.shaping, texts)
-        for key, text, count in zip(keys, texts, tokens, strict=True):
-            self.texts.setdefault(key, (text, count))
-        names = await asyncio.to_thread(lambda: frozenset(self.store.list(refusal_prefix())))
-        await self._look_up(list(self.texts), names)
-        self.counts[PREFIX + "ledger"] += len(self.found)
-        missing = [key for key in self.texts if key not in self.found and key not in self.refused]
-        sizes = [self.texts[key][1] for key in missing]
-        waiting = iter([missing[places.start : places.stop] for places in batches_of(sizes, self.access.settings)])
-        await asyncio.gather(*(self._work(waiting) for _ in range(min(self.access.settings.concurrency, len(missing)))))
+        if self.dimension is None:
+            raise ValueError("the dimension is not known yet")
+        self.texts, self.vectors = texts, np.empty((len(texts), self.dimension), np.float32)
+        self.refusal_names = frozenset(await asyncio.to_thread(self.store.list, refusal_prefix()))
+        waiting = batches_of(texts, tokens, self.access.settings, self.dimension)
+        await asyncio.gather(*(self._work(waiting) for _ in range(min(self.access.settings.concurrency, len(texts)))))
         if self.failure is None and self.rejected:
             await asyncio.to_thread(self._quarantine_rejected)
         if self.failure is not None:
@@ -252,13 +258,13 @@ class _Embedding(PaidCalls):
             raise self.failure
         if self.refused:
             self.counts[PREFIX + "refused"] += len(self.refused)
-            raise TextsRefused(self.refused, len(self.texts), +self.counts)
-        return np.stack([self.found[key] for key in keys]) if keys else np.empty((0, self.dimension or 0), np.float32)
+            raise TextsRefused(self.refused, len(texts), +self.counts)
+        return self.vectors
 
     async def probed(self) -> int:
         """The dimension of the endpoint's vectors; raises LlmForbidden if they cannot be those of an index."""
         try:
-            came = await self._sent(PROBE, Bill())
+            came = await self._sent(PROBE)
         except LlmError as error:
             if isinstance(error, LlmForbidden) or not (error.answered or isinstance(error, LlmRejected)):
                 raise
@@ -269,83 +275,113 @@ class _Embedding(PaidCalls):
                 f"{self.client.where} gives one text different vectors, or different texts one: it answers in another "
                 f"order than it is asked, or {self.client.model!r} is no encoder of texts: see embed.model"
             )
-        (key,) = keys_of(self.client.shaping, PROBE[:1])
         # Of no text of the corpus: whatever is forgotten, this stays.
-        await asyncio.to_thread(self._keep, key, came.vectors[0], came.input_tokens, ())
+        await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())
         return int(came.vectors.shape[1])
 
-    async def _look_up(self, keys: Sequence[str], refusal_names: Collection[str] = ()) -> None:
-        """Find what the ledger and the quarantine know, several at a time."""
-        parts = [keys[at : at + _LOOKED_UP] for at in range(0, len(keys), _LOOKED_UP)]
-        await asyncio.gather(*(asyncio.to_thread(self._find, part, refusal_names) for part in parts))
-
-    def _find(self, keys: Sequence[str], refusal_names: Collection[str]) -> None:
-        for key in keys:
-            vector = _recorded(self.store, key, self.dimension)
-            if vector is not None:
-                self.found[key] = vector
-            elif refusal_name(key) in refusal_names:
-                record = refusals.find(self.store, key)
-                if record is not None and (not self.access.retry_refused or record.run_id == self.access.run_id):
-                    self.refused[key] = record.reason
-
-    async def _work(self, waiting: Iterator[list[str]]) -> None:
-        for keys in waiting:
+    async def _work(self, waiting: Iterator[Sequence[int]]) -> None:
+        for batch in waiting:
             if self.failure is not None:
                 return
             try:
-                await self._held(keys)
-                done = len(self.found)
-                headway(done, len(self.texts), Items(done, len(self.texts), "text"))
+                await self._get(batch)
+                headway(self.done, len(self.texts), Items(self.done, len(self.texts), "text"))
             except Stopped:
                 return
             except Exception as error:
                 self.fail(error)
                 return
 
-    async def _held(self, keys: Sequence[str]) -> None:
-        """Get the vectors of a batch, unless another worker is getting them."""
-        await self.unless_stopped(self.quota.hold(*keys))
+    async def _get(self, batch: Sequence[int]) -> None:
+        """Get the vectors of a batch: from the ledger, from the endpoint, or of its halves if a text is refused."""
+        texts = [self.texts[at] for at in batch]
+        key = _key(self.client, texts)
+        if await self._found(key, batch):
+            return
+        if bool(self.refusal_names) and await asyncio.to_thread(self._holds_refused, batch):
+            await self._get_halves(batch)
+            return
+        await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same batch
         try:
-            await self._look_up(keys)
-            missing = [key for key in keys if key not in self.found and key not in self.refused]
-            if missing:
-                await self._got(missing)
+            if not await self._found(key, batch):
+                await self._ask(key, batch, texts)
         finally:
             with contextlib.suppress(IndexmillError):  # the quota is gone, and the waiting workers with it
-                await self.quota.release(*keys)
+                await self.quota.release(key)
 
-    async def _got(self, keys: Sequence[str]) -> None:
-        """Ask for the vectors of some texts, and store them; a text that is refused is told apart."""
-        texts = [self.texts[key][0] for key in keys]
+    async def _found(self, key: str, batch: Sequence[int]) -> bool:
+        """True if the ledger has the vectors of a batch, which are used then."""
+        found = await asyncio.to_thread(_recorded, self.store, key, len(batch), self.dimension)
+        if found is None:
+            return False
+        self._use(batch, found)
+        self.counts[PREFIX + "ledger"] += len(batch)
+        return True
+
+    def _use(self, batch: Sequence[int], vectors: Floats) -> None:
+        self.vectors[list(batch)] = vectors
+        self.done += len(batch)
+
+    async def _ask(self, key: str, batch: Sequence[int], texts: Sequence[str]) -> None:
         try:
-            came = await self._sent(texts, Bill())
+            came = await self._sent(texts)
         except LlmError as error:
             if isinstance(error, LlmForbidden) or not (isinstance(error, LlmRejected) or error.answered):
                 raise
-            if len(keys) > 1:
-                for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
-                    await self._got(half)
+            if len(batch) > 1:
+                await self._get_halves(batch)
                 return
             await self._control(error)
-            self.rejected.append((keys[0], error))
+            self.rejected.append((batch[0], error))
             return
         self.controlled = True
-        shares = _shares(came.input_tokens, [self.texts[key][1] for key in keys])
-        await asyncio.to_thread(self._keep_all, keys, came.vectors, shares)
+        # About nothing but itself: no document accounts for it, so that it goes whenever one is forgotten.
+        self._use(batch, await asyncio.to_thread(self._keep, key, came, (key,)))
+        if self.refusal_names:
+            await asyncio.to_thread(self._forgive, batch)
+
+    async def _get_halves(self, batch: Sequence[int]) -> None:
+        if len(batch) == 1:  # refused before
+            return
+        for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+            await self._get(half)
+
+    def _holds_refused(self, batch: Sequence[int]) -> bool:
+        """True if an earlier run quarantined a text of a batch: its halves may be known.
+
+        A text alone is refused again, unless it is to be sent again.
+        """
+        for at in batch:
+            key = _key(self.client, self.texts[at : at + 1])
+            record = refusals.find(self.store, key) if refusal_name(key) in self.refusal_names else None
+            if record is None:
+                continue
+            if len(batch) > 1:
+                return True
+            if not self.access.retry_refused or record.run_id == self.access.run_id:
+                self.refused[at] = record.reason
+                return True
+        return False
+
+    def _forgive(self, batch: Sequence[int]) -> None:
+        """Remove the records of texts that were refused, and are not any more."""
+        for at in batch:
+            key = _key(self.client, self.texts[at : at + 1])
+            if refusal_name(key) in self.refusal_names:
+                refusals.remove(self.store, key)
 
     async def _control(self, error: LlmError) -> None:
         """Raise the error that a text met if the endpoint takes no other text, either: then no text is to blame."""
         if not self.controlled:
             try:
-                await self._sent(PROBE[:1], Bill())
+                await self._sent(PROBE[:1])
             except LlmError:
                 raise error from None
             self.controlled = True
 
-    async def _sent(self, texts: Sequence[str], bill: Bill) -> Embedded:
+    async def _sent(self, texts: Sequence[str]) -> Embedded:
         """Send texts until the endpoint answers, within the deadline and the limit of useless answers."""
-        most = most_tokens(texts), 0
+        most, bill = (most_tokens(texts), 0), Bill()
 
         async def attempt() -> Embedded:
             await self.client.ready()
@@ -355,40 +391,33 @@ class _Embedding(PaidCalls):
 
         return await self.patiently(attempt, bill)
 
-    def _keep_all(self, keys: Sequence[str], vectors: Floats, tokens: Sequence[int]) -> None:
-        for key, vector, share in zip(keys, vectors, tokens, strict=True):
-            # About nothing but itself: no document accounts for it, so that it goes whenever one is forgotten.
-            self.found[key] = self._keep(key, vector, share, (key,))
-
-    def _keep(self, key: str, vector: Floats, tokens: int, about: tuple[str, ...]) -> Floats:
-        """Put a vector into the ledger; returns the one recorded there, which may be another process's."""
-        dimension = len(vector)
+    def _keep(self, key: str, came: Embedded, about: tuple[str, ...]) -> Floats:
+        """Put vectors into the ledger; returns those recorded there, which may be another process's."""
+        count, dimension = came.vectors.shape
         entry = LedgerEntry(
             key=key,
             task=TASK,
             model=self.client.model,
             prompt_version=_VERSION,
-            value={"vector": base64.b64encode(vector.astype("<f4").tobytes()).decode()},
-            input_tokens=tokens,
+            value={"vectors": base64.b64encode(came.vectors.astype("<f4").tobytes()).decode()},
+            input_tokens=came.input_tokens,
             output_tokens=0,
             about=about,
             run_id=self.access.run_id,
             created=timestamp(self.clock()),
         )
-        stands = ledger.record(self.store, entry, lambda earlier: _vector(earlier, dimension) is not None)
-        if self.access.retry_refused:
-            refusals.remove(self.store, key)
-        found = _vector(stands, dimension)
-        return vector if found is None else found
+        stands = ledger.record(self.store, entry, lambda earlier: _vectors(earlier, count, dimension) is not None)
+        found = _vectors(stands, count, dimension)
+        return came.vectors if found is None else found
 
     def _quarantine_rejected(self) -> None:
-        for key, error in self.rejected:
-            reason = _reason(error)
-            self.refused[key] = reason
+        for at, error in self.rejected:
+            reason = self.refused[at] = _reason(error)
+            texts = self.texts[at : at + 1]
             quarantine(
                 self.store,
-                _request(self.texts[key][0]),
-                key=key,
+                _request(texts),
+                key=_key(self.client, texts),
                 model=self.client.model,
                 reason=reason,
                 run_id=self.access.run_id,

@@ -62,7 +62,7 @@ def chosen(store: Path, server: LlmServer, rows: Documents, embed: dict[str, Any
     return settings(store, corpus, **{**plain, "embed": endpoint(server, **(embed or {}))})
 
 
-def test_a_build_pays_each_text_once_and_says_what_it_paid(quick: Path) -> None:
+def test_a_build_pays_each_batch_once_and_says_what_it_paid(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick / "store", server, documents(20))
         first = build(plain)
@@ -79,7 +79,6 @@ def test_a_build_pays_each_text_once_and_says_what_it_paid(quick: Path) -> None:
         assert not again.published
         assert cold.manifest == first.manifest
         assert cold.parts_differing == 0
-        assert cold.embed_ledger == len(bill.texts) - 2  # without the two texts of the first question
     with indexmill.open(quick / "store") as snapshot:
         encoder = snapshot.manifest.models["encoder"]
         assert (encoder["backend"], encoder["model"], encoder["dimension"]) == ("openai", "vectors-small", 64)
@@ -142,13 +141,13 @@ def test_a_killed_build_pays_again_for_what_was_in_flight_alone(quick: Path) -> 
         assert whole.outcome is not None
         recorded = [at for at, name in enumerate(whole.crossed, 1) if "ledger/" in name]
         for share in (0.3, 0.8):
-            bill.texts.clear()
+            bill.batches.clear()
             plain = chosen(quick / f"store-{share}", server, rows)
             assert forks.build(plain, at=recorded[int(len(recorded) * share)]).code == -signal.SIGKILL
             resumed = forks.build(plain)
             assert resumed.outcome is not None
             assert resumed.outcome.manifest == whole.outcome.manifest
-            assert sum(bill.paid_twice().values()) <= 2 * 4 * 8  # calls in flight, of so many texts
+            assert len(bill.paid_twice()) <= 4  # calls in flight
 
 
 def faults(number: int, texts: list[str]) -> str | None:
@@ -179,7 +178,7 @@ def test_an_endpoint_that_is_gone_ends_the_run_and_the_next_goes_on(quick: Path)
         plain = chosen(quick / "store", server, rows, embed={"deadline_seconds": 1.0})
         with pytest.raises(LlmError, match=r"embed.deadline_seconds is 1: run again, or raise it"):
             build(plain)
-        assert len(answers_of(quick / "store")) == len(server.embeddings.texts) - 1
+        assert len(answers_of(quick / "store")) == server.embeddings.batches.total()
         server.embeddings.rule = lambda number, texts: None
         assert build(plain).published
         assert server.embeddings.paid_twice() == {}
@@ -440,7 +439,7 @@ def test_a_plan_asks_nothing_and_its_cost_is_what_is_billed(quick: Path, monkeyp
             monkeypatch.setenv("CANARY_KEY", CANARY)
             assert bill.calls == calls
             outcome = build(plain)
-            assert expected.embed_calls.low <= outcome.embed_calls <= expected.embed_calls.high
+            assert expected.embed_calls.low == outcome.embed_calls == expected.embed_calls.high
             assert expected.embed_tokens.low <= bill.tokens - tokens <= expected.embed_tokens.high
             assert expected.cost.expected == pytest.approx(outcome.cost)
             assert expected.cost.likely is not None
@@ -478,30 +477,29 @@ def test_forgetting_a_document_forgets_every_vector_in_the_ledger_but_that_of_no
     with LlmServer() as server:
         plain = chosen(quick / "store", server, rows)
         build(plain)
-        assert len(answers_of(quick / "store", "vector")) > 10
+        assert len(answers_of(quick / "store", "vectors")) > 10
         calls = server.embeddings.calls
         found, _ = forget(open_folder(quick / "store"), ["doc-0003"], build=lambda: build(plain))
         assert found.answers > 10
-        (left,) = answers_of(quick / "store", "vector")
+        (left,) = answers_of(quick / "store", "vectors")
         assert left.about == ()
         assert server.embeddings.calls == calls  # the other texts have their vectors in their parts
         rows.pop("doc-0003")
         assert build(chosen(quick / "store", server, rows)).embed_calls == 0
 
 
-def test_workers_pay_together_for_a_text_that_many_documents_hold(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_the_limits_the_key_and_the_ledger(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     from flows.cluster import private_cluster
     from flows.dask_executor import DaskExecutor
 
-    rows = {name: (title, f"{text} Nobody saw it again.") for name, (title, text) in documents(40).items()}
+    rows = documents(40)
     with LlmServer(seconds=0.05) as server:
         plain = chosen(quick / "store", server, rows, embed={"requests_per_minute": 100_000})
         configuration = Configuration.model_validate(plain)
         with private_cluster(2, quick / "store", configuration.endpoints) as client:
             outcome = run_build(configuration, DaskExecutor(client), Build.run, progress=Silent())
         bill = server.embeddings
-        assert bill.texts["Nobody saw it again."] == 1
         assert bill.paid_twice() == {}
         assert (outcome.embed_calls, outcome.embed_tokens) == (bill.billed_calls, bill.tokens)
         assert {one.headers["authorization"] for one in server.requests} == {f"Bearer {CANARY}"}

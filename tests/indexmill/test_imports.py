@@ -60,6 +60,7 @@ def test_the_package_offers_the_reader_and_every_error() -> None:
         "newest",
         "open",
         "open_llm",
+        "open_encoder",
         "open_reranker",
         "versions",
         *indexmill.errors.__all__,

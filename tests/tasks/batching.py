@@ -76,10 +76,10 @@ class Purse:
         del self.open[ticket]
         self.spent += input_tokens + output_tokens
 
-    async def hold(self, *prompts: str) -> None:
+    async def hold(self, prompt: str) -> None:
         pass
 
-    async def release(self, *prompts: str) -> None:
+    async def release(self, prompt: str) -> None:
         pass
 
     async def ended(self) -> None:

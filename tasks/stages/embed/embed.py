@@ -11,7 +11,8 @@ trie of its documents (`tasks.core.shards`) with at most PIECE_BYTES of vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +29,13 @@ from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.encoder_estimate import texts_to_send
 from tasks.core.estimate import EncoderTexts, Estimate, Expected
+from tasks.core.isolate import DocumentsRefused, Failing
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import hash_order, id_hashes, leaves
 from tasks.core.stage import Output, Outputs, Part, Stage
 from tasks.core.unchanged import Unchanged, unchanged
+from tasks.llm.vectors import TextsRefused
 from tasks.stages.split.plain import TEXTS, read_texts
 from tasks.stages.split.split import embedded_text
 
@@ -57,6 +60,7 @@ __all__ = [
     "row_key",
     "span_key",
     "unknown_texts",
+    "wanted_texts",
 ]
 
 Floats = NDArray[np.float32]
@@ -183,6 +187,17 @@ def embed_texts(
     return vectors, keys, len(first_row)
 
 
+def wanted_texts(
+    passages: Sequence[str], sentences: Sequence[str], known_passages: Vectors, known_sentences: Vectors
+) -> dict[bytes, str]:
+    """The distinct texts among passages and sentences without a known vector, by their keys."""
+    wanted: dict[bytes, str] = {}
+    for texts, known in ((passages, known_passages), (sentences, known_sentences)):
+        keys = [row_key(text) for text in texts]
+        wanted |= {key: texts[row] for key, row in missing_texts(keys, known.holds(keys)).items()}
+    return wanted
+
+
 def embed_separately(
     passages: Sequence[str],
     sentences: Sequence[str],
@@ -195,13 +210,8 @@ def embed_separately(
 
     Returns what `embed_passages` returns.
     """
-    made: dict[bytes, NDArray[np.float32]] = {}
-    wanted: dict[bytes, str] = {}
-    for texts, known in ((passages, known_passages), (sentences, known_sentences)):
-        keys = [row_key(text) for text in texts]
-        wanted |= {key: texts[row] for key, row in missing_texts(keys, known.holds(keys)).items()}
-    if wanted:
-        made = dict(zip(wanted, encode(list(wanted.values())), strict=True))
+    wanted = wanted_texts(passages, sentences, known_passages, known_sentences)
+    made = dict(zip(wanted, encode(list(wanted.values())), strict=True)) if wanted else {}
 
     def encoded(texts: list[str]) -> Floats:
         return np.stack([made[row_key(text)] for text in texts])
@@ -294,8 +304,10 @@ class _Texts:
     """The texts to embed: the embedded texts of passages, and all their sentences, in order.
 
     spans: the sentences of each passage, as offsets in its embedded text. sentences: the same sentences as texts.
+    documents: of each passage.
     """
 
+    documents: list[str]
     passages: list[str]
     spans: list[list[Span]]
     sentences: list[str]
@@ -315,7 +327,7 @@ class _Texts:
         for row, start, end in zip(position.to_pylist(), starts, ends, strict=True):
             spans[row].append((start + shifts[row], end + shifts[row]))
             sentences.append(bodies[row][start:end])
-        return cls(embedded, spans, sentences)
+        return cls(texts.passages["document_id"].to_pylist(), embedded, spans, sentences)
 
 
 def _compute(part: Part[EmbedStageSettings]) -> Outputs:
@@ -360,21 +372,43 @@ def _pieces(
 def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of some passages and their sentences, and the number of vectors computed."""
     embedder = encoder_of(part)
+    dimension = embedder.dimension
     known_passages, known_sentences = _known_passages(part), _known_sentences(part)
     if part.settings.sentences == "pooled":
         vectors, keys, span_vectors, span_keys, made = embed_passages(
             found.passages, found.spans, embedder, known_passages, known_sentences
         )
     else:
-        vectors, keys, span_vectors, span_keys, made = embed_separately(
-            found.passages, found.sentences, embedder.encode, known_passages, known_sentences, embedder.dimension
-        )
+        given = known_passages, known_sentences, dimension
+        try:
+            separate = embed_separately(found.passages, found.sentences, embedder.encode, *given)
+        except TextsRefused as refused:
+            wanted = wanted_texts(found.passages, found.sentences, known_passages, known_sentences)
+            texts = {text for at, text in enumerate(wanted.values()) if at in refused.refused}
+            raise DocumentsRefused(list(_documents_with(part, found, texts, str(refused))), refused.counts) from None
+        vectors, keys, span_vectors, span_keys, made = separate
     return {
         "passages": vectors,
         "passage_keys": keys_array(keys),
         "sentences": span_vectors,
         "sentence_keys": keys_array(span_keys),
     }, made
+
+
+def _documents_with(
+    part: Part[EmbedStageSettings], found: _Texts, texts: Collection[str], detail: str
+) -> Iterator[Failing]:
+    """The documents that hold one of some texts."""
+    table = part.table("documents", "document_id", "content_hash")
+    contents = dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
+    sentences = iter(found.sentences)
+    held = set()
+    for document, passage, spans in zip(found.documents, found.passages, found.spans, strict=True):
+        own = {passage, *itertools.islice(sentences, len(spans))}
+        if not own.isdisjoint(texts):
+            held.add(document)
+    for document in sorted(held):
+        yield Failing(document, contents[document], kills=False, detail=detail)
 
 
 def _joined(
@@ -409,9 +443,8 @@ def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts
     owners = part.table("passages", "document_id")["document_id"]
     _, held = unchanged(part, documents)
     found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
-    texts = unknown_texts(found.passages, _known_passages(part))
-    texts += unknown_texts(found.sentences, _known_sentences(part))
-    return texts_to_send(part, texts)
+    known = _known_passages(part), _known_sentences(part)
+    return texts_to_send(part, list(wanted_texts(found.passages, found.sentences, *known).values()))
 
 
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:

@@ -80,5 +80,5 @@ def test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model(
     row = {"document_id": "a", "title": "", "text": "text", "source": None, "metadata": "{}", "content_hash": "0" * 64}
     digest, _ = put_table(store, pa.Table.from_pylist([row], schema=DOCUMENTS))
     llm = LlmSettings.model_validate({"backend": backend, "model": "tester", "api_key_env": "LLM_CRED"})
-    found = failing(f"tests.tasks.telling.{stage}", store, {"documents": digest}, llm)
+    found = failing(f"tests.tasks.telling.{stage}", store, {"documents": digest}, (llm,))
     assert found == [Failing("a", "0" * 64, False, f"ValueError: {' '.join(given)}")]

@@ -64,6 +64,9 @@ def test_the_totals_are_the_sums_of_the_stages() -> None:
         "llm_tokens": 0,
         "llm_input_tokens": 0,
         "llm_output_tokens": 0,
+        "embed_calls": 0,
+        "embed_ledger": 0,
+        "embed_tokens": 0,
         "cost": 0.75,
     }
     assert told["stages"]["embed"] | {"vectors_made": 7, "llm_calls": 2, "bytes_made": 200} == told["stages"]["embed"]
@@ -80,8 +83,13 @@ def test_what_the_quota_saw_of_unfinished_parts_counts_and_tokens_have_their_pri
     assert stage.cost == pytest.approx((1_500 * 10 + 200 * 40) / 1e6)
     stage.asked(Spent(), price)  # a quota that is gone takes nothing away
     assert stage.counts["llm_calls"] == 3
+    stage.counts.update(embed_calls=1, embed_input_tokens=100, embed_tokens=100)
+    stage.embedded(Spent(2, 300, 0, 0.0), Price(input_per_million=2.0, output_per_million=0.0))
+    assert (stage.counts["embed_calls"], stage.counts["embed_tokens"], stage.counts["llm_calls"]) == (2, 300, 3)
+    assert stage.cost == pytest.approx((1_500 * 10 + 200 * 40 + 300 * 2) / 1e6)
     quiet = StageReport()
     quiet.asked(Spent(), None)
+    quiet.embedded(Spent(), None)
     assert (quiet.counts, quiet.cost) == ({}, 0.0)
 
 
