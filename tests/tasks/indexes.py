@@ -21,6 +21,7 @@ from storage import lineage, runs
 from storage.folder import FolderStore, open_folder
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
+from tasks.core.shards import id_hash
 from tasks.pipeline.backfill import Waves
 from tasks.pipeline.build import Build
 from tasks.pipeline.plan.plan import Plan
@@ -162,6 +163,7 @@ def traces(snapshot: Snapshot, document_id: str, text: str) -> set[str]:
     words = (canary.lower(), name, entity_id(name), document_id)
     known_terms = term_keys([canary.lower()])
     known_entity = NameIndex.keys([entity_id(name)])
+    known_rows = np.append(known_entity, np.frombuffer(id_hash(document_id)[:8], dtype=">u8").astype(np.uint64))
     found = []
     for artifact in snapshot.manifest.artifacts:
         folder = artifact.name.partition("/")[0]
@@ -173,7 +175,8 @@ def traces(snapshot: Snapshot, document_id: str, text: str) -> set[str]:
                 found.append(table)
         elif artifact.kind == "arrays":
             arrays = snapshot.arrays(artifact.name)
-            for key, strange in (("keys", known_terms), ("entity_keys", known_entity)):
+            names = [("keys", known_terms), ("keys", known_rows), ("entity_keys", known_entity), ("names", known_rows)]
+            for key, strange in names:
                 if key in arrays and arrays[key].ndim == 1 and np.isin(strange, arrays[key]).any():
                     found.append(folder)
     return set(found)

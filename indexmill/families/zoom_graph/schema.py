@@ -76,7 +76,8 @@ VECTORS = PackSchema(
 def _link_problems(names: npt.NDArray[Any], indptr: npt.NDArray[Any], partners: npt.NDArray[Any]) -> Iterator[str]:
     if (names[1:] <= names[:-1]).any():
         yield "'names' has the same row twice"
-    owners = np.arange(len(names)).repeat(np.diff(indptr.astype(np.int64)))
+    bounds = indptr.astype(np.int64)
+    owners = np.arange(len(names)).repeat(bounds[1:] - bounds[:-1])
     if (partners <= owners).any():
         yield "a pair is not listed at its lower name"
     if ((partners[1:] <= partners[:-1]) & (owners[1:] == owners[:-1])).any():

@@ -21,6 +21,7 @@ from indexmill.families.zoom_graph.walk import Block
 from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows
+from indexmill.store.pack_checks import row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -100,13 +101,14 @@ def weights() -> npt.NDArray[np.float32]:
     float64: none of these is so near to the middle of two float32 numbers.
     """
     steps = np.arange(-LARGEST_STEP - 1, LARGEST_STEP + 1)
-    return np.exp((steps + 0.5) * STEP / UNIT).astype(np.float32)
+    table: npt.NDArray[np.float32] = np.exp((steps + 0.5) * STEP / UNIT).astype(np.float32)
+    return table
 
 
 def pairs_of(block: Mapping[str, npt.NDArray[Any]], rows: NamedRows) -> Pairs:
     """The pairs of a block; raises UnknownName."""
     ends = rows.of(block["names"])
-    low = ends.repeat(np.diff(block["indptr"].astype(np.int64)))
+    low = ends.repeat(row_lengths(block["indptr"]))
     return Pairs(low, ends.take(block["partners"]), block["steps"].astype(np.int16, copy=False))
 
 
@@ -119,7 +121,7 @@ def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) ->
     counts = np.zeros(len(rows), dtype=np.int64)
     read = list(_ends(blocks, rows))
     for ends, block, degrees in read:
-        counts[ends] += np.diff(block["indptr"].astype(np.int64)) + degrees
+        counts[ends] += row_lengths(block["indptr"]) + degrees
     indptr = np.concatenate([[0], counts.cumsum()])
     cursor = indptr[:-1].copy()
     indices = np.empty(indptr[-1], dtype=np.int32)
@@ -130,7 +132,7 @@ def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) ->
         steps += LARGEST_STEP + 1
         shown = ends.astype(narrow)
         order = partners.argsort(kind="stable")
-        lengths = np.diff(block["indptr"].astype(np.int64))
+        lengths = row_lengths(block["indptr"])
         owners = np.arange(len(ends)).repeat(lengths)
         value = table.take(steps)
         for columns, values, degree in (

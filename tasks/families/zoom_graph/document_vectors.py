@@ -52,6 +52,7 @@ STAGE = Stage(
     compute=_compute,
     settings=NoSettings,
     libraries=("numpy",),
+    expensive=True,
     inputs=(
         Input("documents", DOCUMENTS),
         Input("passages", PASSAGES),

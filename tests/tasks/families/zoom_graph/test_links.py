@@ -14,7 +14,9 @@ from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
 from tasks.families.zoom_graph.links import STAGE, LinkSettings
+from tests.corpora import documents
 from tests.tasks.families.zoom_graph.linked_rows import names, vectors
+from tests.tasks.indexes import Index, edited, only, traces
 from tests.tasks.making import PartResult, Parts, PartSpec
 
 COUNT = 300
@@ -119,3 +121,20 @@ def test_estimated_limits_are_carried_over(night: Night) -> None:
     second = night.make([first.receipt])
     assert second.counts["rows_compared"] < COUNT - 2
     assert second.receipt.outputs == night.make(fresh=True).receipt.outputs
+
+
+def test_nights_end_in_the_snapshot_of_an_empty_store(quick: Path) -> None:
+    index = Index(quick / "store", families=only("zoom_graph", threshold=1.0, cap=4, entity_links=True))
+    rows = documents(60, words=40)
+    index.build(rows)
+    gone = rows.pop("doc-0003")
+    index.build(rows)
+    rows = edited(rows)
+    outcome = index.build(rows)
+    assert 0 < index.counts(outcome, "zoom_links")["rows_compared"] < index.counts(outcome, "zoom_links")["rows_found"]
+    assert outcome.manifest == index.beside().build(rows).manifest
+    with index.snapshot() as snapshot:
+        here = " ".join(text for _, text in rows.values())
+        assert gone[1].split()[0] in here or not traces(snapshot, "doc-0003", gone[1])
+        assert "document_vectors" in traces(snapshot, "doc-0004", rows["doc-0004"][1])
+        assert "document_vectors" not in traces(snapshot, "doc-0003", rows["doc-0004"][1])
