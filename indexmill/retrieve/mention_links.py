@@ -72,11 +72,12 @@ class _Entities:
         degrees: of each shard, the number of links of each of its entities.
         """
         numbers = _wide_enough(sum(int(lengths.sum()) for lengths in degrees))
-        total, starts = np.zeros(len(self.keys), numbers), []
+        total: Integers = np.zeros(len(self.keys), numbers)
+        starts: list[Integers] = []
         for rows, lengths in zip(self.rows, degrees, strict=True):
             starts.append(total.take(rows))
             total[rows] = starts[-1] + lengths
-        indptr = np.zeros(len(self.keys) + 1, numbers)
+        indptr: Integers = np.zeros(len(self.keys) + 1, numbers)
         np.cumsum(total, out=indptr[1:])
         for rows, start in zip(self.rows, starts, strict=True):
             start += indptr.take(rows)

@@ -98,7 +98,7 @@ MENTION_LINKS = PackSchema(
     "needs it",
     {
         "entity_keys": keys(
-            "own entities",
+            "listed",
             "the entities that the shard mentions or that are extracted from it: the first 16 digits of each id. All "
             "shards together have those of the table `entities`",
         ),
@@ -108,8 +108,8 @@ MENTION_LINKS = PackSchema(
         "passage_sentences": pointers(
             "own passages", "own sentences", "where each passage's sentences begin, and the end", SMALLEST
         ),
-        **sparse("mentions", "own sentences", "own entities", "sentences by entities", _TYPES),
-        **sparse("contents", "own passages", "own entities", "passages by entities", _TYPES),
+        **sparse("mentions", "own sentences", "listed", "sentences by entities", _TYPES),
+        **sparse("contents", "own passages", "listed", "passages by entities", _TYPES),
         "contents.counts": Array(SMALLEST, ("contents links",), "how often the entity occurs in the passage", least=1),
         "titles": Array(
             SMALLEST,

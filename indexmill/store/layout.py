@@ -7,7 +7,6 @@ twenty digits, so that the order of names is the order of numbers.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 __all__ = [
     "BRANCH",
@@ -91,7 +90,6 @@ def blob_path(digest: str) -> str:
     return f"blobs/sha256/{_digest(digest)[:2]}/{digest}"
 
 
-@lru_cache(maxsize=4096)  # each pack has the same few
 def check_name(name: str) -> str:
     """The name itself if each of its components is plain: letters, digits, `_`, `-` and inner dots.
 

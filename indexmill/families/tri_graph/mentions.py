@@ -35,9 +35,14 @@ def mentions_of(artifacts: Artifacts) -> Mentions:
 def _mentions(artifacts: Artifacts) -> Mentions:
     if artifacts.shards(MATRICES):
         arrays = artifacts.arrays(MATRICES)
-        names = ("mentions", "mentioned_in", "contents", "contained_in")
-        matrices = [Sparse.of(arrays, name) for name in names]
-        whole = Matrices(*matrices, arrays["strengths"], arrays["documents"])
+        whole = Matrices(
+            Sparse.of(arrays, "mentions"),
+            Sparse.of(arrays, "mentioned_in"),
+            Sparse.of(arrays, "contents"),
+            Sparse.of(arrays, "contained_in"),
+            arrays["strengths"],
+            arrays["documents"],
+        )
         return Mentions(arrays["entity_keys"], whole, arrays["sentence_passage"])
     links = mention_links_of(artifacts)
     documents = np.diff(links.documents()[1].indptr)

@@ -8,7 +8,6 @@ together have the rows of the table `entities`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,14 +147,14 @@ def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
 
 
 def _compute(part: Part[NoSettings]) -> Outputs:
-    tables: Mapping[str, pa.Table] = {
-        "documents": part.table("documents", "document_id"),
-        "passages": part.table("passages", "passage_id", "document_id"),
-        "sentences": part.table("sentences", "passage_id"),
-        "mentions": part.table("mentions", "passage_id", "sentence", "entity_id", "kind"),
-    }
-    extracted = part.table("extracted", "entity_id") if part.has("extracted") else None
-    return Outputs(packs={"mention_links": mention_links(*tables.values(), extracted)})
+    arrays = mention_links(
+        part.table("documents", "document_id"),
+        part.table("passages", "passage_id", "document_id"),
+        part.table("sentences", "passage_id"),
+        part.table("mentions", "passage_id", "sentence", "entity_id", "kind"),
+        part.table("extracted", "entity_id") if part.has("extracted") else None,
+    )
+    return Outputs(packs={"mention_links": arrays})
 
 
 STAGE = Stage(
