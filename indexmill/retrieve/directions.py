@@ -30,7 +30,7 @@ def directions_of(vectors: npt.NDArray[np.floating]) -> Directions:
     return np.asarray(np.rint(rows * scale[:, None]).clip(-_MOST, _MOST), dtype=np.int8)
 
 
-def unit_vectors(directions: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+def unit_vectors(directions: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """The unit vectors ``(n, d) float32`` of some directions; zeros where a direction is zero."""
     steps = directions.astype(np.float32)
     kind: Any = np.float32 if steps.shape[1] <= _EXACT else np.float64
