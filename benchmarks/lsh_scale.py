@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
+from tasks.core.groups import Ids
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
@@ -38,31 +39,16 @@ def draw(path: Path, rows: int) -> None:
 
 
 def layers_over(
-    passages: Nodes,
-    summarise: Callable[[Layer], Nodes],
-    planes: Hyperplanes,
-    bounds: Bounds,
-    fingerprint: str = "mean",
+    passages: Nodes, summarise: Callable[[Layer], Ids], bounds: Bounds, fingerprint: str = "mean"
 ) -> list[Layer]:
-    """All layers, from the one over the passages up; `summarise` makes the summaries of each, in any order."""
+    """All layers, from the one over the passages up; `summarise` returns the digests of a layer's summaries."""
     layers: list[Layer] = []
     nodes = passages
     while bounds.want_another(len(layers), len(nodes.ids)):
-        layers.append(layer_over(len(layers) + 1, nodes, planes, bounds, fingerprint))
-        nodes = summarise(layers[-1])
+        layer = layer_over(len(layers) + 1, nodes, bounds, fingerprint)
+        layers.append(layer)
+        nodes = Nodes(layer.ids, summarise(layer), layer.codes)
     return layers
-
-
-def mean_summaries(layer: Layer) -> Nodes:
-    """The mean of each segment's vectors, of length one, some thousand segments at a time."""
-    order, offsets = layer.segments
-    made = np.empty((len(layer.ids), DIMENSION), dtype=np.float32)
-    for low in range(0, len(made), TILE):
-        high = min(low + TILE, len(made))
-        rows = order[offsets[low] : offsets[high]]
-        sums = np.add.reduceat(layer.below.vectors[rows], offsets[low:high] - offsets[low], axis=0)  # type: ignore[index]
-        made[low:high] = sums / np.linalg.norm(sums, axis=1)[:, None]
-    return Nodes(layer.ids, layer.ids, made)
 
 
 def measure(path: Path, rows: int, queue: Any) -> None:

@@ -15,13 +15,19 @@ from storage.writing import writing_to_store
 
 __all__ = ["put_pack"]
 
+_SMALL = 1 << 20
+"""The bytes of arrays that are put together in memory."""
+
 
 def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, int]:
     """Store arrays as one blob; returns its digest and length.
 
-    The file is written in a new folder of the run's scratch folder, so that two tasks, or a retried one, never
+    Small ones go through memory, so that those that are there cost no file. The file of others is written in a new folder of the run's scratch folder, so that two tasks, or a retried one, never
     collide; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
     """
+    if sum(array.nbytes for array in arrays.values()) <= _SMALL:
+        data = write_pack(None, arrays)
+        return store.put_blob(data), len(data)
     scratch = store.scratch(run_id)
     with writing_to_store(scratch / "pack"), tempfile.TemporaryDirectory(dir=scratch, prefix="pack-") as folder:
         path = Path(folder) / "pack"

@@ -13,7 +13,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.families.lsh_tree.leaves import Leaves
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.families.lsh_tree.search import Nodes, candidates
-from indexmill.families.lsh_tree.summaries import summaries_of
+from indexmill.families.lsh_tree.summaries import summaries_of, summary_vectors
 from indexmill.hits import Hit
 from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
@@ -43,7 +43,7 @@ class LshTreeReader(PassageRetriever):
         self._setting = parameters_of(artifacts, "lsh_tree", LshTreeParameters)
         self._summaries = summaries_of(artifacts)
         self._tree = self._summaries.tree
-        self._summary_vectors = artifacts.vectors("summary_vectors", "vectors")
+        self._summary_vectors = summary_vectors(artifacts)
         held = sum(map(len, self._summary_vectors))
         if held != len(self._summaries):
             raise CorruptBlob(f"{artifacts.path}: {held} summary vectors for {len(self._summaries)} summaries")

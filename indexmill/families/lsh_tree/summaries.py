@@ -5,6 +5,7 @@ A row is a summary's position in the tables ``summaries/<label>``, concatenated;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.passages import passages_of
@@ -21,7 +23,7 @@ from indexmill.retrieve.rows import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["TREE", "Summaries", "open_tree", "summaries_of"]
+__all__ = ["TREE", "Summaries", "open_tree", "summaries_of", "summary_vectors"]
 
 TREE = "lsh_tree/tree"
 """The artifact that holds the tree."""
@@ -33,12 +35,34 @@ def summaries_of(artifacts: Artifacts) -> Summaries:
 
 
 def open_tree(artifacts: Artifacts) -> LayeredTree:
-    """The snapshot's tree over mapped arrays: leaves are passages. Raises CorruptBlob."""
+    """The snapshot's tree, opened once: leaves are passages. Raises CorruptBlob."""
+    return artifacts.once("lsh_tree", lambda: _open_tree(artifacts))
+
+
+def _open_tree(artifacts: Artifacts) -> LayeredTree:
     arrays = artifacts.arrays(TREE)
-    tree = LayeredTree(arrays["layer_offsets"], Sparse.of(arrays, "children"), arrays["parents"])
+    offsets = arrays["layer_offsets"]
+    if "above" in arrays:
+        tree = LayeredTree.of_parents(offsets, arrays["above"])
+    else:  # written before readers of version 4
+        tree = LayeredTree(offsets, Sparse.of(arrays, "children"), arrays["parents"])
     if tree.leaves != len(passages_of(artifacts)):
         raise CorruptBlob(f"{artifacts.path}: {TREE!r} is not a tree over the passages of the snapshot")
     return tree
+
+
+def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
+    """The vectors of all summaries in one array, put together once: blocks are many and small. Raises CorruptBlob."""
+    return artifacts.once("summary vectors", lambda: [_joined(artifacts.vectors("summary_vectors", "vectors"))])
+
+
+def _joined(blocks: Sequence[Vectors]) -> Vectors:
+    found = np.empty((sum(map(len, blocks)), blocks[0].shape[1] if blocks else 0), np.float32)
+    first = 0
+    for block in blocks:
+        found[first : first + len(block)] = block
+        first += len(block)
+    return found
 
 
 class Summaries:

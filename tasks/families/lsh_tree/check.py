@@ -9,20 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS, TREE
+from indexmill.retrieve.layered_tree import LayeredTree
+from indexmill.store.pack_checks import row_lengths
 from tasks.core.checks import Check, check_pack, refuse_if
+from tasks.core.groups import hex_ids
 from tasks.core.stage import Input, Part
-from tasks.families.lsh_tree.segments import LETTERS
+from tasks.families.lsh_tree.blocks import LETTERS, bits_of_paths
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
-from tasks.stages.write.check import check_written
+from tasks.stages.write.check import check_nodes
 
 __all__ = ["CHECKS", "check_summaries", "check_tree", "check_whole"]
 
 
 def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Check a group's summaries against their segments and vectors, and return their number."""
-    return check_written(
+    """Check a block's summaries against their segments and vectors, and return their number."""
+    segments = part.pack("segments")
+    return check_nodes(
         part,
         "summaries",
+        hex_ids(segments["ids"]),
+        bits_of_paths(segments["ids"], segments["codes"]),
         key="node_id",
         layer="layer",
         letters=LETTERS,
@@ -47,8 +53,7 @@ def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) 
     refuse_if(sizes[0] != passages, f"lsh_tree: a lowest layer of {sizes[0]} nodes for {passages} passages")
     refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
     refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
-    refuse_if(bool((pack["parents"][: offsets[-2]] < 0).any()), "lsh_tree: a root below the uppermost layer")
-    held = np.diff(pack["children.indptr"])
+    held = row_lengths(LayeredTree.of_parents(offsets, pack["above"]).children.indptr)
     broken = (held < smallest) | (held > largest)
     refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")
 

@@ -14,7 +14,7 @@ from tasks.core.shards import id_hashes
 from tasks.core.stage import Part
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["check_text_vectors", "check_written"]
+__all__ = ["check_nodes", "check_text_vectors", "check_written"]
 
 
 def check_written(
@@ -35,13 +35,46 @@ def check_written(
     column `key`. layer: the column of the nodes' layer. letters: the first letter of group labels, by layer. embedded:
     makes the embedded text from a row's `columns_embedded`.
     """
+    of = columns(part, made_of, key)[key].unique(maintain_order=True).to_list()
+    return check_nodes(
+        part,
+        table,
+        of,
+        list(map(bits_of, of)),
+        key=key,
+        layer=layer,
+        letters=letters,
+        made_of=made_of,
+        vectors=vectors,
+        columns_embedded=columns_embedded,
+        embedded=embedded,
+    )
+
+
+def check_nodes(
+    part: Part[Any],
+    table: str,
+    of: Sequence[str],
+    paths: Sequence[str],
+    *,
+    key: str,
+    layer: str,
+    letters: str,
+    made_of: str,
+    vectors: str,
+    columns_embedded: tuple[str, ...] = ("text",),
+    embedded: Callable[..., str] = str,
+) -> dict[str, int]:
+    """Compare a group's texts with its nodes and vectors, as `check_written` does; returns the number of texts.
+
+    of, paths: the ids of the nodes, and the bits of their paths in the trie of groups.
+    """
     label = part.job.shard
     rows = columns(part, table, key, layer, *columns_embedded, "digest")
     nodes, where = rows[key].to_list(), f"{table}/{label}"
-    of = columns(part, made_of, key)[key].unique(maintain_order=True).to_list()
-    refuse_if(nodes != of, f"{where}: not one row for each of {made_of}, in the order of their ids")
+    refuse_if(nodes != list(of), f"{where}: not one row for each of {made_of}, in the order of their ids")
     refuse_if(bool((rows[layer] != letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
-    strange = [node for node in nodes if not bits_of(node).startswith(label[1:])]
+    strange = [node for node, path in zip(of, paths, strict=True) if not path.startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
     texts = [embedded(*row) for row in rows.select(*columns_embedded).iter_rows()]
     pack = check_text_vectors(part, vectors, texts, table, rows["digest"].to_list())
