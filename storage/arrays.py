@@ -22,8 +22,9 @@ _SMALL = 1 << 20
 def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, int]:
     """Store arrays as one blob; returns its digest and length.
 
-    Small ones go through memory, so that those that are there cost no file. The file of others is written in a new folder of the run's scratch folder, so that two tasks, or a retried one, never
-    collide; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
+    Small ones go through memory, so that those that are there cost no file. The file of others is written in a new
+    folder of the run's scratch folder, so that two tasks, or a retried one, never collide; it becomes the blob without
+    a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
     """
     if sum(array.nbytes for array in arrays.values()) <= _SMALL:
         data = write_pack(None, arrays)

@@ -32,8 +32,9 @@ def count_redone(
     """Count `<named>_redone<layer>` and `<named>_kept<layer>` of a stage, if this run makes parts.
 
     digests: of the tables that this run has, which are the outputs `output`, or `<output>/<label>`, of the stage.
-    key: the column that identifies rows, or, for outputs that are no tables, what returns the keys in one. of_layer: True if a part of the parent, given its shard, is of the same layer.
-    where: the filter of the rows that count. total: the number of rows, if it is known.
+    key: the column that identifies rows, or, for outputs that are no tables, what returns the keys in one. of_layer:
+    True if a part of the parent, given its shard, is of the same layer. where: the filter of the rows that count.
+    total: the number of rows, if it is known.
     """
     if not run.makes_parts:
         return

@@ -1,4 +1,4 @@
-"""Stage `lsh_codes`: the codes of a shard's passages (EraRAG, III.B), and all else that cutting them into segments needs.
+"""Stage `lsh_codes`: the codes of a shard's passages (EraRAG, III.B), by which they are cut into segments.
 
 The codes of the shards that a night leaves alone are there, and nobody reads their vectors for them. This is the one
 place where lsh_tree reads vectors of passages.
@@ -10,27 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.pack_schema import Array, PackSchema, hashes
 from schemas.tables import PASSAGES
-from tasks.core.estimate import Estimate, Expected, Range
-from tasks.core.groups import id_bytes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.lsh_tree.axes import DIRECTIONS
-from tasks.families.lsh_tree.blocks import document_paths
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
-__all__ = ["CODES", "STAGE", "CodeSettings", "estimate", "planes_of"]
+__all__ = ["CODES", "STAGE", "CodeSettings", "planes_of"]
 
 CODES = PackSchema(
-    "the passages of a shard as lsh_tree cuts them",
+    "where the passages of a shard lie, row by row with `passages`",
     {
-        "ids": hashes("passages", "the passage ids"),
-        "digests": hashes("passages", "of the embedded texts: see tasks.stages.embed.embed.row_key"),
         "codes": Array("uint64", ("passages",), "on which side of each hyperplane the vectors lie"),
-        "paths": Array("uint64", ("passages",), "the first bits of the documents' paths in the trie of shards"),
+        "digests": hashes("passages", "of the embedded texts: see tasks.stages.embed.embed.row_key"),
     },
 )
 
@@ -49,21 +43,12 @@ def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
 
 
 def _compute(part: Part[CodeSettings]) -> Outputs:
-    passages = part.table("passages", "passage_id", "document_id")
-    vectors = part.pack("vectors")
+    vectors, passages = part.pack("vectors"), part.rows_of("passages")
+    if len(vectors["passages"]) != passages:
+        raise ValueError(f"the shard {part.job.shard} has {len(vectors['passages'])} vectors of {passages} passages")
     planes = planes_of(part, part.settings.seed, part.settings.dimension)
-    arrays: dict[str, NDArray[Any]] = {
-        "ids": id_bytes(passages["passage_id"]),
-        "digests": np.array(vectors["passage_keys"]),
-        "codes": planes.codes(vectors["passages"]),
-        "paths": document_paths(passages["document_id"].combine_chunks()),
-    }
+    arrays = {"codes": planes.codes(vectors["passages"]), "digests": np.array(vectors["passage_keys"])}
     return Outputs(packs={"codes": arrays})
-
-
-def estimate(part: Part[CodeSettings], expected: Expected) -> Estimate:
-    """The number of passages."""
-    return Estimate(rows={"codes": expected.get("passages") or Range.exactly(part.rows_of("passages"))})
 
 
 STAGE = Stage(
@@ -72,7 +57,7 @@ STAGE = Stage(
     compute=_compute,
     settings=CodeSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(Input("axes", DIRECTIONS), Input("passages", PASSAGES), Input("vectors", VECTORS)),
     outputs=(Output("codes", CODES),),
     priority=30,

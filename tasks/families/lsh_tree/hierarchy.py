@@ -3,9 +3,10 @@
 (EraRAG, Algorithm 1.) A node's id hashes its inputs, so a node that another tree already holds needs no new summary.
 
 A summary lies where the middle one of its children lies, in their order (ours). The children of a segment share the
-first bits of their codes, and the layer above is cut by fewer bits than that: over 13,326 passages the tree has the very
-nodes that it has where a summary lies in the mean direction of its children (docs/measurements/lsh_tree.md), without a
-vector to be read, or kept from night to night, above the passages.
+first bits of their codes, and the layer above is cut by fewer bits than that: over 13,326 passages the tree has the
+very nodes that it has where a summary lies in the mean direction of its children (docs/measurements/lsh_tree.md),
+without a vector to be read, or kept from night to night, above the passages. The first of the children would do nearly
+as well, but where a segment spans a cut above it, its first child may be on the smaller side.
 """
 
 from __future__ import annotations

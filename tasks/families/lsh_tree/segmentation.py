@@ -64,8 +64,9 @@ def node_id(layer: int, children: Sequence[tuple[str, str]], fingerprint: str) -
 def segment(keys: Keys, codes: Words, smallest: int, largest: int) -> Segments:
     """Segments of `smallest` to `largest` rows each; fewer than `smallest` rows are one segment.
 
-    keys: (n, k) uint8, k at least 8, without repeats. codes: (n,) uint64, of `Hyperplanes.codes`. Any order of the rows gives the same
-    segments, as sets of keys and in order. Raises ValueError for repeated keys and largest < 2 * smallest - 1.
+    keys: (n, k) uint8, k at least 8, without repeats. codes: (n,) uint64, of `Hyperplanes.codes`. Any order of the rows
+    gives the same segments, as sets of keys and in order. Raises ValueError for repeated keys and largest < 2 *
+    smallest - 1.
     """
     if (
         keys.ndim != 2

@@ -38,19 +38,12 @@ def make_codes(run: Run) -> None:
     settings = lsh_codes.CodeSettings(
         seed=run.configuration.families.lsh_tree.seed, dimension=run.opened_encoder.numbers["dimension"]
     )
-    found = run.outputs("passages", "vectors")
-    axes = run.parts["lsh_axes"][WHOLE].outputs["axes"]
-    run.make(
-        lsh_codes.STAGE,
-        [
-            PartSpec(
-                shard,
-                {"axes": axes, "passages": found[f"passages/{shard}"], "vectors": found[f"vectors/{shard}"]},
-                settings,
-            )
-            for shard in run.parts["split"]
-        ],
-    )
+    axes, held = run.parts["lsh_axes"][WHOLE].outputs, run.outputs("passages", "vectors")
+    shards = {
+        shard: {**axes, **{name: held[f"{name}/{shard}"] for name in ("passages", "vectors")}}
+        for shard in run.parts["split"]
+    }
+    run.make(lsh_codes.STAGE, [PartSpec(shard, inputs, settings) for shard, inputs in shards.items()])
 
 
 def make_tree(run: Run) -> None:
@@ -60,8 +53,8 @@ def make_tree(run: Run) -> None:
     """
     settings = run.configuration.families.lsh_tree
     bounds = Bounds(settings.smallest, settings.largest, settings.layers)
-    below = run.outputs("codes")
-    tree = {**below, **run.parts["lsh_axes"][WHOLE].outputs}
+    below = run.outputs("passages", "codes")
+    tree = {**run.outputs("passages"), **run.parts["lsh_axes"][WHOLE].outputs}
     parts, table = run.parts["split"], "passages"
     held = run.outputs("documents", "passages", "plain")
     texts: Texts = {

@@ -1,7 +1,7 @@
 """Stage `lsh_summaries`: the summaries of a group of segments, in blocks (EraRAG, Algorithm 1).
 
-A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes those of
-a group of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
+A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes those
+of a group of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
     def fresh(self) -> Mapping[str, tuple[int, int]]:
         """The number of summaries of each block, and of new ones."""
         missing = {item.node for item in self.missing}
-        found = {label: (0, 0) for label in self.inputs.labels("segments")}
+        found = dict.fromkeys(self.inputs.labels("segments"), (0, 0))
         for item in self.items:
             every, new = found[item.block]
             found[item.block] = every + 1, new + (item.node in missing)

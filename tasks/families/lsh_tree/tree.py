@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import TREE
-from tasks.core.groups import Ids
+from schemas.tables import PASSAGES
+from tasks.core.groups import Ids, id_bytes
 from tasks.core.layers import labels_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.blocks import LETTERS
-from tasks.families.lsh_tree.codes import CODES, planes_of
+from tasks.families.lsh_tree.codes import planes_of
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN
 
 __all__ = ["STAGE", "TreeSettings", "counts"]
@@ -56,7 +57,7 @@ class TreeSettings(Settings):
 
 def _compute(part: Part[TreeSettings]) -> Outputs:
     settings = part.settings
-    below: Ids = np.concatenate([np.empty((0, 16), np.uint8), *(pack["ids"] for pack in part.packs("codes"))])
+    below = id_bytes(part.tables("passages", "passage_id").column(0))
     sizes, above = [len(below)], [np.empty(0, dtype=np.int64)]
     for letter in LETTERS:
         packs = [part.pack(f"segments/{label}") for label in labels_of_layer(part, "segments", letter)]
@@ -104,7 +105,7 @@ STAGE = Stage(
     expensive=True,
     inputs=(
         Input("axes", DIRECTIONS),
-        Input("codes", CODES, each=True),
+        Input("passages", PASSAGES, each=True),
         Input("segments", LSH_SEGMENTS, each=True),
         Input("written", LSH_WRITTEN, each=True),
     ),

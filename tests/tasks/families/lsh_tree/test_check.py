@@ -66,7 +66,7 @@ def test_a_parent_that_is_not_there_is_refused(pack: dict[str, Any]) -> None:
 
 def test_a_child_that_is_taken_from_its_segment_is_refused(pack: dict[str, Any]) -> None:
     """Every number of `above` is a parent, so what is wrong shows in the sizes of segments."""
-    smallest, largest, layers, seed = pack["bounds"].tolist()
+    smallest, largest, *_ = pack["bounds"].tolist()
     above = pack["above"].copy()
     above[: pack["layer_offsets"][1]] = 0
     refuses(pack | {"above": above}, f"segments are not of {smallest} to {largest}")
