@@ -31,8 +31,9 @@ class LayeredTree:
 
         Of 381,320 leaves it takes 0.02 s.
         """
-        sizes = np.diff(offsets.astype(np.int64))
-        children = above + offsets[1:-1].astype(np.int64).repeat(sizes[:-1])
+        bounds: Rows = offsets.astype(np.int64)
+        sizes: Rows = bounds[1:] - bounds[:-1]
+        children = above + bounds[1:-1].repeat(sizes[:-1])
         held = np.bincount(children - offsets[1], minlength=int(offsets[-1] - offsets[1]))
         order = [
             begin + above[begin:end].argsort(kind="stable")

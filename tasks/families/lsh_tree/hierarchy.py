@@ -101,11 +101,12 @@ def _children(ids: Ids, segments: Segments) -> NDArray[np.int64]:
 
 def _listed(ids: Ids, digests: Ids) -> bytes:
     """The JSON of [id, digest] of each row, and a comma after it, all of one width: hexadecimal needs no escapes."""
-    parts = [b'["', ids, b'","', digests, b'"],']
-    columns = [
-        np.broadcast_to(np.frombuffer(part, np.uint8), (len(ids), len(part)))
-        if isinstance(part, bytes)
-        else _DIGITS[np.stack([part >> 4, part & 15], axis=2)].reshape(len(ids), -1)
-        for part in parts
-    ]
+
+    def constant(text: bytes) -> NDArray[np.uint8]:
+        return np.broadcast_to(np.frombuffer(text, np.uint8), (len(ids), len(text)))
+
+    def hexadecimal(rows: Ids) -> NDArray[np.uint8]:
+        return _DIGITS[np.stack([rows >> 4, rows & 15], axis=2)].reshape(len(rows), -1)
+
+    columns = [constant(b'["'), hexadecimal(ids), constant(b'","'), hexadecimal(digests), constant(b'"],')]
     return np.concatenate(columns, axis=1).tobytes()

@@ -29,7 +29,7 @@ from tasks.families.lsh_tree.blocks import LETTERS, blocks_of, document_paths, m
 from tasks.families.lsh_tree.codes import CODES
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.segmentation import gray_ranks
-from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN, MARK_BYTES
 from tasks.families.lsh_tree.texts import texts_of
 from tasks.stages.embed.embed import row_key
 
@@ -40,8 +40,6 @@ _REDONE = 2
 
 _REDONE_MORE = 8
 """An allowance for a few badly placed changes. Both numbers are guesses; only the budget is a hard limit."""
-
-_MARK = LSH_SEGMENTS.arrays["children.marks"].shape[1]
 
 
 def layer_label(layer: int) -> str:
@@ -103,10 +101,10 @@ def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, d
     begins, sizes = layer.segments.offsets[rows], layer.segments.offsets[rows + 1] - layer.segments.offsets[rows]
     ends = np.cumsum(sizes)
     children = layer.children[np.repeat(begins - ends + sizes, sizes) + np.arange(len(layer.children))]
-    of_nodes = {"ids": layer.ids[rows], "codes": layer.codes[rows]}
-    of_children = {
+    of_nodes: dict[str, NDArray[Any]] = {"ids": layer.ids[rows], "codes": layer.codes[rows]}
+    of_children: dict[str, NDArray[Any]] = {
         "children.ids": layer.below.ids[children],
-        "children.marks": layer.below.digests[children, :_MARK],
+        "children.marks": layer.below.digests[children, :MARK_BYTES],
         "children.paths": paths[children],
     }
     pointers = np.concatenate([[0], ends])
@@ -157,10 +155,12 @@ def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
     for label, digests in part.settings.texts.items():
         if f"codes/{label}" not in expected:
             ids = id_bytes(part.table(f"passages/{label}", "passage_id").column(0))
-            now.update(_marked(ids, part.pack(f"codes/{label}")["digests"][:, :_MARK]))
+            now.update(_marked(ids, part.pack(f"codes/{label}")["digests"][:, :MARK_BYTES]))
             continue
         found = list(texts_of(part, digests))
-        marks = np.frombuffer(b"".join(row_key(text)[:_MARK] for _, text in found), np.uint8).reshape(-1, _MARK)
+        marks = np.frombuffer(b"".join(row_key(text)[:MARK_BYTES] for _, text in found), np.uint8).reshape(
+            -1, MARK_BYTES
+        )
         now.update(_marked(id_bytes([identity for identity, _ in found]), marks))
     added = len(now - before)
     return Range(added, added + len(before - now))

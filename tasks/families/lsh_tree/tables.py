@@ -7,7 +7,10 @@ import pyarrow as pa
 from indexmill.store.pack_schema import Array, PackSchema, hashes, pointers
 from schemas.tables import published
 
-__all__ = ["LSH_SEGMENTS", "LSH_SUMMARIES", "LSH_WRITTEN"]
+__all__ = ["LSH_SEGMENTS", "LSH_SUMMARIES", "LSH_WRITTEN", "MARK_BYTES"]
+
+MARK_BYTES = 4
+"""The first bytes of a digest, by which a plan tells texts that have changed."""
 
 LSH_SEGMENTS = PackSchema(
     "what the summaries of a block are made of, in the order of their ids",
@@ -16,7 +19,9 @@ LSH_SEGMENTS = PackSchema(
         "codes": Array("uint64", ("nodes",), "where they lie: the code of the middle one of the children"),
         "children.indptr": pointers("nodes", "children", "where the children of each begin, and the end"),
         "children.ids": hashes("children", "of passages or, above the first layer, of nodes; those of one ascend"),
-        "children.marks": hashes("children", "of the digests of their texts, which the node ids hash", width=4),
+        "children.marks": hashes(
+            "children", "of the digests of their texts, which the node ids hash", width=MARK_BYTES
+        ),
         "children.paths": Array(
             "uint64", ("children",), "the first bits of the path to the shard or block of the text"
         ),
