@@ -5,7 +5,6 @@ A row is a summary's position in the tables ``summaries/<label>``, concatenated;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,12 +51,20 @@ def _open_tree(artifacts: Artifacts) -> LayeredTree:
 
 
 def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
-    """The vectors of all summaries in one array, put together once: blocks are many and small. Raises CorruptBlob."""
-    return artifacts.once("summary vectors", lambda: [_joined(artifacts.vectors("summary_vectors", "vectors"))])
+    """The vectors of all summaries in one array, put together once; raises CorruptBlob.
+
+    Blocks are many and small: 1,400 with 52,000 vectors take 0.7 s to be opened, which a ranking of passages, as for
+    ``fused``, does not wait for.
+    """
+    return artifacts.once("summary vectors", lambda: [_joined_vectors(artifacts)])
 
 
-def _joined(blocks: Sequence[Vectors]) -> Vectors:
-    found = np.empty((sum(map(len, blocks)), blocks[0].shape[1] if blocks else 0), np.float32)
+def _joined_vectors(artifacts: Artifacts) -> Vectors:
+    blocks = artifacts.vectors("summary_vectors", "vectors")
+    held, summaries = sum(map(len, blocks)), len(summaries_of(artifacts))
+    if held != summaries:
+        raise CorruptBlob(f"{artifacts.path}: {held} summary vectors for {summaries} summaries")
+    found = np.empty((held, blocks[0].shape[1] if blocks else 0), np.float32)
     first = 0
     for block in blocks:
         found[first : first + len(block)] = block
