@@ -10,8 +10,9 @@ Cohesion is the mean cosine of two passages of a segment, over segments by their
   one and split, as the paper says it; these codes, 20 bits, in the order of integers, filled up one after another to 8
   or more, as its published code does; segments at random, of the sizes of ours;
 - bounds around a mean of ten, from 0.5 to 2 times delta = 6 (EraRAG, table V): below 7 to 13 no bounds can be held;
-- the layers above the first, over the summaries that the snapshot has there: placed by the mean of their children, as
-  they are, by their own texts' vectors, as the paper says it, and at random. Cohesion of the summaries' texts, and of
+- the layers above the first, over the summaries that the snapshot has there: placed by the middle one of their
+  children, as they are, by the mean of these, by their own texts' vectors, as the paper says it, and at random.
+  Cohesion of the summaries' texts, and of
   the passages below a segment; means of twenty samples of nine tenths, with their standard errors.
 
 For each way: segments redone by one more passage, mean and most, and the share redone over the paper's protocol
@@ -32,10 +33,11 @@ import numpy as np
 import indexmill
 import tasks.families.lsh_tree.segmentation
 from benchmarks.machine import argument_parser, describe_machine
+from indexmill.families.lsh_tree.summaries import open_tree
 from tasks.core.shards import id_hashes
 from tasks.families.lsh_tree.axes import principal_axes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.families.lsh_tree.segmentation import segment
+from tasks.families.lsh_tree.segmentation import gray_ranks, segment
 from tasks.families.lsh_tree.topics import TOPICS
 
 Rows = np.ndarray
@@ -55,8 +57,8 @@ class Corpus:
             vectors = np.concatenate([np.asarray(shard) for shard in snapshot.vectors("vectors", "passages")])
             ids = snapshot.table("passages", ["passage_id"]).column(0).to_pylist()
             self.axes = principal_axes(snapshot.encode(sorted(TOPICS)))
-            tree = snapshot.arrays("lsh_tree/tree")
-            self.offsets, self.parents = tree["layer_offsets"][1:].tolist(), np.array(tree["parents"])
+            tree = open_tree(snapshot)
+            self.offsets, self.parents = tree.offsets[1:].tolist(), np.array(tree.parents)
             summaries = [np.asarray(group) for group in snapshot.vectors("summary_vectors", "vectors")]
             self.nodes = snapshot.table("summaries", ["node_id"]).column(0).to_pylist()
         self.texts = _of_length_one(np.concatenate([vectors, *summaries]))
@@ -65,7 +67,7 @@ class Corpus:
         self.rows = np.arange(len(self.vectors))
 
     def ours(self, rows: Rows, planes: Hyperplanes, smallest: int = SMALLEST, largest: int = LARGEST) -> list[Rows]:
-        found = segment(self.keys[rows], self.vectors[rows], planes, smallest, largest)
+        found = segment(self.keys[rows], planes.codes(self.vectors[rows]), smallest, largest)
         return [rows[part] for part in found.rows()]
 
     def cohesion(self, segments: Sequence[Rows], vectors: np.ndarray | None = None) -> float:
@@ -92,22 +94,30 @@ def show_upper_layers(corpus: Corpus, planes: Hyperplanes) -> None:
     sums[:passages] = corpus.texts[:passages]
     means, held = sums.copy(), np.ones(len(sums))
     held[passages:] = 0
+    codes = np.zeros(len(sums), np.uint64)
+    codes[:passages] = planes.codes(corpus.texts[:passages])
     low = 0
     print(f"\n{'layer, placed by':46}{'segments':>9}{'texts':>16}{'passages':>16}")
     for layer, (first, end) in enumerate(pairwise(corpus.offsets), 2):
         for whole in (sums, means, held):
             np.add.at(whole, corpus.parents[low:first], whole[low:first])
         means[first:end] = _of_length_one(means[first:end])
+        of_children = gray_ranks(codes[low:first])
+        order = np.lexsort((of_children, corpus.parents[low:first]))
+        counts = np.bincount(corpus.parents[low:first] - first, minlength=end - first)
+        codes[first:end] = codes[low:first][order[np.cumsum(counts) - counts + counts // 2]]
         low, rows = first, np.arange(first, end)
         if end - first <= LARGEST:
             return
         keys = id_hashes(corpus.nodes[first - passages : end - passages])
         random = np.random.default_rng(layer).standard_normal((len(rows), dimension))
-        for name, places in (("mean of children", means[rows]), ("own text", corpus.texts[rows]), ("nothing", random)):
+        ways = {"mean of children": means[rows], "own text": corpus.texts[rows], "nothing": random}
+        coded = {name: planes.codes(vectors.astype(np.float32)) for name, vectors in ways.items()}
+        for name, places in {"middle child": codes[rows], **coded}.items():
             found: list[tuple[float, float]] = []
             for trial in range(20):
                 kept = np.sort(np.random.default_rng(trial).permutation(len(rows))[: len(rows) * 9 // 10])
-                some = segment(keys[kept], places[kept].astype(np.float32), planes, SMALLEST, LARGEST).rows()
+                some = segment(keys[kept], places[kept], SMALLEST, LARGEST).rows()
                 chosen = [rows[kept[part]] for part in some]
                 found.append((corpus.cohesion(chosen, corpus.texts), _cohesion_below(chosen, sums, held)))
             mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
@@ -257,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     header("way to segment")
     show(corpus, "ours", ours, trials)
-    show(corpus, "ours, without Gray order", with_parts(ours, _gray_ranks=lambda codes: codes), trials)
+    show(corpus, "ours, without Gray order", with_parts(ours, gray_ranks=lambda codes: codes), trials)
     show(corpus, "ours, overflow cut in the middle", with_parts(ours, _parting=middle), trials)
     show(corpus, "random hyperplanes", lambda rows: corpus.ours(rows, seeded), trials)
     show(corpus, "the corpus' own axes", lambda rows: corpus.ours(rows, own), trials)

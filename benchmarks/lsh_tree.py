@@ -42,9 +42,11 @@ from indexmill.models.llm import Request
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
 from schemas.config import Configuration
+from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.shards import estimate_tokens
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
+from tasks.families.lsh_tree.segmentation import segment
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.split import embedded_text
@@ -93,18 +95,28 @@ class Corpus:
         smallest, largest, layers, seed = arrays["bounds"].tolist()
         self.bounds = Bounds(smallest, largest, layers)
         self.planes = StoredPlanes(seed, arrays["hyperplanes"])
+        self._rows = {passage: row for row, passage in enumerate(self.nodes)}
+        self._codes = self.planes.codes(np.stack([node.vector for node in self.nodes.values()]))
         self.at_random = np.random.default_rng(0).permutation(sorted(kept)).tolist()
 
     def passages(self, documents: Iterable[str]) -> list[str]:
         """The ids of some documents' passages, in order."""
         return sorted(passage for document in documents for passage in self.documents[document])
 
+    def lowest(self, documents: Iterable[str]) -> Nodes:
+        """The passages of some documents as the lowest layer."""
+        ids = self.passages(documents)
+        rows = [self._rows[passage] for passage in ids]
+        digests = [self.nodes[passage].digest for passage in ids]
+        return Nodes(id_bytes(ids), id_bytes(digests), self._codes[rows])
+
     def along_codes(self) -> list[str]:
         """The documents in the order of their first passages' codes: no corpus grows so."""
         first = {passages[0]: document for document, passages in self.documents.items()}
-        below = as_nodes(self.nodes, sorted(first))
-        order = layer_over(1, below, self.planes, self.bounds, "").segments.order
-        return [first[below.ids[row]] for row in order.tolist()]
+        ids = sorted(first)
+        codes = self.planes.codes(np.stack([self.nodes[passage].vector for passage in ids]))
+        order = segment(id_bytes(ids), codes, self.bounds.smallest, self.bounds.largest).order
+        return [first[ids[row]] for row in order.tolist()]
 
 
 class StoredPlanes(Hyperplanes):
@@ -190,14 +202,15 @@ class Growing:
 
     def tree(self, documents: Iterable[str]) -> list[Layer]:
         """The layers over some documents; what is not held is asked for."""
-        below = as_nodes(self.held, self.corpus.passages(documents))
+        below = self.corpus.lowest(documents)
         layers: list[Layer] = []
         while self._bounds_over(layers).want_another(len(layers), len(below.ids)):
             bounds = self._bounds_over(layers)
-            layer = layer_over(len(layers) + 1, below, self.corpus.planes, bounds, FINGERPRINT)
+            layer = layer_over(len(layers) + 1, below, bounds, FINGERPRINT)
             self._ask(layer)
             layers.append(layer)
-            below = as_nodes(self.held, sorted(layer.ids))
+            digests = [self.held[node].digest for node in hex_ids(layer.ids)]
+            below = Nodes(layer.ids, id_bytes(digests), layer.codes)
         return layers
 
     def _bounds_over(self, layers: Sequence[Layer]) -> Bounds:
@@ -206,7 +219,7 @@ class Growing:
     def _ask(self, layer: Layer) -> None:
         asked: dict[bytes, tuple[Request, list[Node]]] = {}
         keys: dict[str, bytes] = {}
-        for node, children in layer.children():
+        for node, children in layer.inputs():
             if node not in self.held:
                 its = [self.held[child] for child, _ in children]
                 texts = [child.text for child in its]
@@ -229,19 +242,14 @@ class Growing:
         """Of all nodes, what they are made of, and their summaries and vectors."""
         hashed = hashlib.sha256()
         for layer in layers:
-            for node, children in sorted(layer.children()):
+            for node, children in sorted(layer.inputs()):
                 hashed.update(canonical_json([layer.number, node, children, self.held[node].text]))
                 hashed.update(self.held[node].vector.tobytes())
         return hashed.hexdigest()[:16]
 
 
-def as_nodes(held: Mapping[str, Node], ids: Sequence[str]) -> Nodes:
-    vectors = np.stack([held[one].vector for one in ids]) if ids else np.empty((0, 1), dtype=np.float32)
-    return Nodes(ids, [held[one].digest for one in ids], vectors)
-
-
 def all_ids(layers: Sequence[Layer]) -> list[str]:
-    return [node for layer in layers for node in layer.ids]
+    return [node for layer in layers for node in hex_ids(layer.ids)]
 
 
 def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
@@ -250,7 +258,7 @@ def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
     below = set(found)
     summaries: list[str] = []
     for layer in layers:
-        below = {node for node, children in layer.children() if any(child in below for child, _ in children)}
+        below = {node for node, children in layer.inputs() if any(child in below for child, _ in children)}
         summaries += below
     return summaries
 

@@ -9,12 +9,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from indexmill.store.canonical import digest_of
 from indexmill.store.folder import hash_file
 from indexmill.store.packs import write_pack
 from storage.protocol import Store
 from storage.writing import writing_to_store
 
 __all__ = ["put_pack"]
+
+_SMALL = 1 << 20
+"""The bytes of arrays that are put together in memory."""
 
 
 def put_pack(
@@ -24,9 +28,14 @@ def put_pack(
 
     there: blobs that need not be stored again: a bucket would be sent all of them.
 
-    The file is written in a new folder of the run's scratch folder, so that two tasks, or a retried one, never
-    collide; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
+    Small ones go through memory, so that those that are there cost no file. The file of others is written in a new
+    folder of the run's scratch folder, so that two tasks, or a retried one, never collide; it becomes the blob without
+    a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
     """
+    if sum(array.nbytes for array in arrays.values()) <= _SMALL:
+        data = write_pack(None, arrays)
+        digest = digest_of(data)
+        return digest if digest in there else store.put_blob(data), len(data)
     scratch = store.scratch(run_id)
     with writing_to_store(scratch / "pack"), tempfile.TemporaryDirectory(dir=scratch, prefix="pack-") as folder:
         path = Path(folder) / "pack"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from indexmill.store.manifest import Manifest
 from indexmill.store.pack_schema import Array, Arrays, Check, PackSchema, shape_problem, split_dimension
 
-__all__ = ["Sizes", "check_arrays", "layers_of", "row_lengths", "tree_check"]
+__all__ = ["Sizes", "check_arrays", "layers_of", "parents_check", "row_lengths", "tree_check"]
 
 _PIECE = 1 << 20
 """The number of values checked at a time."""
@@ -121,6 +121,27 @@ def _tree_problems(
         yield "children and parents do not agree"
     if (layers[children] + 1 != layers[owners]).any():
         yield "a node's parent is not in the layer above it"
+
+
+def parents_check(offsets: str, above: str, nodes: str) -> Check:
+    """A check of a tree that is stored as the number of each node's parent in the layer above it.
+
+    offsets: names the array with the first row of each layer. above: that of the parents. nodes: one with a value for
+    each node above the lowest layer.
+    """
+    return Check("each parent is a node of the layer above its child", (offsets, above, nodes), _parents_problems)
+
+
+def _parents_problems(offsets: npt.NDArray[Any], above: npt.NDArray[Any], nodes: npt.NDArray[Any]) -> Iterator[str]:
+    if len(offsets) < 2 or int(offsets[0]) != 0 or len(above) != int(offsets[-2]):
+        yield f"{len(above)} nodes have a parent; expected all below the uppermost of {len(offsets) - 1} layers"
+        return
+    if len(nodes) != int(offsets[-1]) - int(offsets[1]):
+        yield f"there are {int(offsets[-1]) - int(offsets[1])} nodes above the lowest layer; expected {len(nodes)}"
+        return
+    for first, end, last in zip(offsets.tolist(), offsets.tolist()[1:], offsets.tolist()[2:], strict=False):
+        if end > first and int(above[first:end].max()) >= last - end:
+            yield f"a parent has the number {above[first:end].max()}; the layer above has {last - end} nodes"
 
 
 def row_lengths(bounds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -31,9 +31,10 @@ class Check:
     inputs: declared as those of a stage. whole: False for a check that runs for every label (shard or group) that has
     the first input; True for a check of the whole corpus, which runs if its first input exists. Among its
     inputs, `<stage>/<output>` is an output of a stage's part of the whole corpus, and an input with `each` covers all
-    labels. check: raises CheckError; it gets the inputs and the counts of earlier checks (of the same label, or of all
-    labels if `whole`), and returns its own counts; only those of labels are kept. It is a module-level function, since
-    it is sent to workers.
+    labels; if the inputs of a check of labels have `each`, it runs for every part that makes outputs of the first, and
+    covers those whose labels begin with the part's. check: raises CheckError; it gets the inputs and the counts of
+    earlier checks (of the same label, or of all labels if `whole`), and returns its own counts; only those of labels
+    are kept. It is a module-level function, since it is sent to workers.
     """
 
     inputs: tuple[Input, ...]

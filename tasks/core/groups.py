@@ -19,7 +19,18 @@ from tasks.core.estimate import ZERO, Expected, Range, Rows
 from tasks.core.shards import assign
 from tasks.core.stage import Part
 
-__all__ = ["Ids", "assigned", "bits_of", "expected_groups", "expected_rows", "hex_ids", "id_bytes"]
+__all__ = [
+    "Ids",
+    "assigned",
+    "bits_of",
+    "expected_groups",
+    "expected_rows",
+    "hex_ids",
+    "id_bytes",
+    "id_order",
+    "spread",
+    "total",
+]
 
 Ids = NDArray[np.uint8]
 """Node ids as bytes (n, 16): their order is that of the ids as text."""
@@ -35,8 +46,13 @@ def id_bytes(ids: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
 
 def hex_ids(ids: Ids) -> list[str]:
     """The ids as text."""
-    text = np.ascontiguousarray(ids).tobytes().hex()
-    return [text[low : low + 2 * _BYTES] for low in range(0, len(text), 2 * _BYTES)]
+    return np.ascontiguousarray(ids).tobytes().hex(",", _BYTES).split(",") if len(ids) else []
+
+
+def id_order(ids: Ids) -> NDArray[np.int64]:
+    """The rows in the order of their ids, the stable one."""
+    words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
+    return np.lexsort((words[:, 1], words[:, 0]))
 
 
 def assigned(ids: Sequence[str], limit: int, letter: str) -> dict[str, NDArray[np.int64]]:
@@ -53,9 +69,16 @@ def bits_of(node: str) -> str:
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
     """The rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
-    low = high = fresh_low = fresh_high = 0
+    found: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
-        rows = expected.get(table) or Range.exactly(part.rows_of(table))
+        found.append(expected.get(table) or Range.exactly(part.rows_of(table)))
+    return total(found)
+
+
+def total(ranges: Iterable[Range]) -> Rows:
+    """The sum of some numbers of rows, and of the new ones among them, where these are known."""
+    low = high = fresh_low = fresh_high = 0
+    for rows in ranges:
         fresh = rows.fresh if isinstance(rows, Rows) else ZERO
         low, high = low + rows.low, high + rows.high
         fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
@@ -70,9 +93,16 @@ def expected_groups(
     known: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
     """
     ids = sorted({node for table in known for node in table.column(0).to_pylist()})
-    if ids:
-        labels = list(assigned(ids, limit, letter))
-    else:
+    return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)
+
+
+def spread(outputs: Iterable[str], rows: Rows, known: Sequence[str], limit: int, letter: str) -> dict[str, Rows]:
+    """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
+
+    known: the labels of the groups; if there are none, they are guessed.
+    """
+    labels = list(known)
+    if not labels:
         bits = max(0, math.ceil(math.log2(max(rows.low + rows.high, 1) / 2 / limit)))
         labels = [letter + f"{group:0{bits}b}" for group in range(2**bits)] if bits else [letter]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ def count_redone(
     stage: Stage[Any],
     output: str,
     digests: Iterable[str],
-    key: str,
+    key: str | Callable[[str], Iterable[Hashable]],
     *,
     named: str,
     layer: str = "",
@@ -32,19 +32,26 @@ def count_redone(
     """Count `<named>_redone<layer>` and `<named>_kept<layer>` of a stage, if this run makes parts.
 
     digests: of the tables that this run has, which are the outputs `output`, or `<output>/<label>`, of the stage.
-    key: the column that identifies rows. of_layer: True if a part of the parent, given its shard, is of the same layer.
-    where: the filter of the rows that count. total: the number of rows, if it is known.
+    key: the column that identifies rows, or, for outputs that are no tables, what returns the keys in one. of_layer:
+    True if a part of the parent, given its shard, is of the same layer. where: the filter of the rows that count.
+    total: the number of rows, if it is known.
     """
     if not run.makes_parts:
         return
 
-    def keys(tables: Iterable[str]) -> set[str]:
+    def keys_in(digest: str) -> Iterable[Hashable]:
+        if not isinstance(key, str):
+            return key(digest)
+        table = read_table(run.store, digest)
+        found: list[Hashable] = (table if where is None else table.filter(where))[key].unique().to_pylist()
+        return found
+
+    def keys(tables: Iterable[str]) -> set[Hashable]:
         """The keys in some tables, except those that were lost or damaged."""
-        found: set[str] = set()
+        found: set[Hashable] = set()
         for digest in sorted(tables):
             with contextlib.suppress(CorruptBlob):
-                table = read_table(run.store, digest)
-                found.update((table if where is None else table.filter(where))[key].unique().to_pylist())
+                found.update(keys_in(digest))
         return found
 
     before = {

@@ -25,6 +25,7 @@ from storage.receipts import Receipt
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.core.estimate import LlmUse
+from tasks.core.groups import id_bytes
 from tasks.core.stage import Part, PartResult, Settings, Stage
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.community_tree import reports
@@ -33,6 +34,7 @@ from tasks.families.heterograph import attributes, elements
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tasks.families.heterograph.writing import TextSettings
 from tasks.families.lsh_tree import summaries, vectors
+from tasks.families.lsh_tree.segmentation import gray_ranks
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.llm.answers import BadAnswer, checked
 from tasks.llm.ask import Asking
@@ -81,11 +83,18 @@ Opened = tuple[dict[str, str], Settings]
 
 
 def summary(store: FolderStore, told: Told, writer: BoundWriter, common: dict[str, Any]) -> Opened:
-    made = {identity(name): identity(*texts) for name, texts in told.items()}
-    segments = [
-        {"node_id": made[name], "child_id": one, "child_digest": row_key(text).hex(), "shard": "a"}
-        for name, one, text in each(told)
-    ]
+    """One block of summaries, or none."""
+    nodes = {identity(*texts): [(identity("text", text), text) for text in texts] for texts in told.values()}
+    children = [child for node in sorted(nodes) for child in sorted(nodes[node])]
+    codes = np.full(len(children), 2**64 - 1, np.uint64)
+    segments = {
+        "ids": id_bytes(sorted(nodes)),
+        "codes": codes[: len(nodes)],
+        "children.indptr": np.cumsum([0, *(len(nodes[node]) for node in sorted(nodes))]),
+        "children.ids": id_bytes([one for one, _ in children]),
+        "children.marks": np.zeros((len(children), 4), np.uint8),
+        "children.paths": gray_ranks(codes),
+    }
     below = put(store, LSH_SUMMARIES, *({"node_id": one, "text": text} for _, one, text in each(told)))
     settings = summaries.SummarySettings(
         layer=2,
@@ -97,7 +106,7 @@ def summary(store: FolderStore, told: Told, writer: BoundWriter, common: dict[st
         groups=1,
         **common,
     )
-    return {"segments": put(store, LSH_SEGMENTS, *segments)}, settings
+    return {"segments/b": put_pack(store, "run", LSH_SEGMENTS.conform(segments))[0]} if told else {}, settings
 
 
 def report(store: FolderStore, told: Told, writer: BoundWriter, common: dict[str, Any]) -> Opened:
@@ -304,8 +313,9 @@ class Night:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = read_table(self.store, self.made.receipt.outputs[self.case.table]).to_pylist()
-        return found
+        outputs = self.made.receipt.outputs.items()
+        tables = [digest for name, digest in outputs if name.partition("/")[0] == self.case.table]
+        return [row for digest in tables for row in read_table(self.store, digest).to_pylist()]
 
     @property
     def texts(self) -> list[str]:
@@ -443,9 +453,8 @@ def checks_of(night: Night) -> tuple[Check, str]:
     """The check of a part, and the name of the pack of its vectors."""
     made = dict(night.made.receipt.outputs)
     if night.case.table == "summaries":
-        made |= night.parts.make(
-            vectors.STAGE, embedded(night.store, "b", {"summaries": made["summaries"]})
-        ).receipt.outputs
+        of_block = {"summaries/b": made["summaries/b"]}
+        made |= night.parts.make(vectors.STAGE, embedded(night.store, "b", of_block)).receipt.outputs
     if night.case.table == "attributes":
         entities = put(night.store, ENTITIES, *({"entity_id": identity(name)} for name in night.told))
         none = {"entity_keys": np.empty(0, dtype=np.uint64), "vectors": np.empty((0, 64), dtype=np.float32)}
@@ -455,8 +464,10 @@ def checks_of(night: Night) -> tuple[Check, str]:
 
 @pytest.mark.parametrize("kind", [name for name in CASES if name != "description"])
 def test_the_check_refuses_texts_and_vectors_of_something_else(kind: str, store: FolderStore) -> None:
-    table = CASES[kind].table
+    block = "/b" if kind == "summary" else ""
+    table = CASES[kind].table + block
     check, pack = checks_of(Night(CASES[kind], store))
+    pack += block
     check.run()
     rows = check.table(table)
     wrong = [
@@ -466,7 +477,10 @@ def test_the_check_refuses_texts_and_vectors_of_something_else(kind: str, store:
         (check.with_arrays(pack, vectors=check.pack(pack)["vectors"] * 2), "unit length"),
         (check.with_arrays(pack, text_keys=check.pack(pack)["text_keys"][::-1]), "vectors of other texts"),
     ]
-    if kind != "attribute":
+    if kind == "summary":
+        strange = {name + "0" * 40: digest for name, digest in check.inputs.items()}
+        wrong += [(Check(check.store, check.shard, strange), "belongs to another group")]
+    elif kind != "attribute":
         wrong += [(check.with_shard(check.shard + "0" * 40), "belongs to another group")]
     if "keys" in check.pack(pack):
         wrong += [(check.with_arrays(pack, keys=check.pack(pack)["keys"][::-1]), "vectors of other nodes")]

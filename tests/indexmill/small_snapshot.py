@@ -132,6 +132,13 @@ class Layout:
                 parents[children[-1]] = rows[number][one]
         return cls(orders, rows, offsets, {"parents": parents, **sparse_of(children).arrays("children")})
 
+    @property
+    def above(self) -> np.ndarray | None:
+        """The number of each parent in its layer; None if a node below the uppermost layer has none."""
+        inner, ends = self.arrays["parents"][: self.offsets[-2]], self.offsets[1:-1]
+        found = inner - ends.repeat(np.diff(self.offsets[:-1]))
+        return found.astype(np.uint8) if (inner >= 0).all() else None
+
 
 def halves(order: Sequence[int], ids: Sequence[str]) -> list[tuple[str, list[int]]]:
     """What each of two shards holds by the ids; no shard that is empty."""
@@ -329,9 +336,10 @@ class SnapshotWriter:
                 self._summaries(label, number, own, texts, stand_ins)
                 encoded = [(vectors or {}).get(text, EMBEDDER.encode([text])[0]) for text in texts]
                 keys = np.array([list(bytes.fromhex(one).ljust(32)) for one in own], np.uint8)
-                self.pack(f"summary_vectors/{label}", {"keys": keys, "vectors": np.array(encoded, np.float32)})
-        bounds = np.array([2, 3, 5, 0])
-        self.pack("lsh_tree/tree", {"bounds": bounds, "layer_offsets": layout.offsets, **layout.arrays})
+                self.pack(f"summary_vectors/{label}", {"keys": keys, "vectors": np.array(encoded, np.float16)})
+        links = layout.arrays if layout.above is None else {"above": layout.above}
+        links |= {"bounds": np.array([2, 3, 5, 0]), "stand_ins": np.zeros(sum(map(len, ids[1:])), np.uint8)}
+        self.pack("lsh_tree/tree", {"layer_offsets": layout.offsets, **links})
         parents = layout.arrays["parents"].tolist()
         counts = {"layers": len(layers), "nodes": len(parents), "roots": parents.count(-1)}
         self.families["lsh_tree"] = Family(parameters=parameters, counts=counts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from indexmill.families.lsh_tree.summaries import open_tree
 from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 
 if TYPE_CHECKING:
@@ -13,18 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["distributions", "levels"]
 
-_TREE = "lsh_tree/tree"
-
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """The children of each summary, over all layers. Raises CorruptBlob."""
-    sizes = row_lengths(artifacts.arrays(_TREE)["children.indptr"])
+    sizes = row_lengths(open_tree(artifacts).children.indptr)
     return (Distribution("Sizes of segments", "segments", sizes),)
 
 
 def levels(artifacts: Artifacts) -> tuple[Level, ...]:
     """The passages, and the summaries of each layer above them. Raises CorruptBlob."""
-    counts = np.diff(artifacts.arrays(_TREE)["layer_offsets"]).tolist()
+    counts = np.diff(open_tree(artifacts).offsets).tolist()
     return tuple(
         Level(f"layer {number}, summaries" if number else "passages", count) for number, count in enumerate(counts)
     )

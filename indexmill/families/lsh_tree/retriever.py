@@ -13,7 +13,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.families.lsh_tree.leaves import Leaves
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.families.lsh_tree.search import Nodes, candidates
-from indexmill.families.lsh_tree.summaries import summaries_of
+from indexmill.families.lsh_tree.summaries import summaries_of, summary_vectors
 from indexmill.hits import Hit
 from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
@@ -41,13 +41,10 @@ class LshTreeReader(PassageRetriever):
 
     def __init__(self, artifacts: Artifacts) -> None:
         super().__init__(artifacts)
+        self._artifacts = artifacts
         self._setting = parameters_of(artifacts, "lsh_tree", LshTreeParameters)
         self._summaries = summaries_of(artifacts)
         self._tree = self._summaries.tree
-        self._summary_vectors = artifacts.vectors("summary_vectors", "vectors")
-        held = sum(map(len, self._summary_vectors))
-        if held != len(self._summaries):
-            raise CorruptBlob(f"{artifacts.path}: {held} summary vectors for {len(self._summaries)} summaries")
         self._sentences = Rows(artifacts, "sentences", ["start", "end"])
         self._starts = _sentence_starts(artifacts)
         self._leaves = Leaves(
@@ -75,7 +72,7 @@ class LshTreeReader(PassageRetriever):
         allowed = None if asked.allowed is None else self._tree.allowed_above(asked.allowed)
         first = self._tree.leaves
         summaries = None if allowed is None else allowed[first:]
-        above = nearest(self._summary_vectors, asked.vectors, k, summaries)
+        above = nearest(summary_vectors(self._artifacts), asked.vectors, k, summaries)
         ranked = zip(self._leaves.rank(asked, k, self._setting), above, strict=True)
         hits: list[list[Hit]] = []
         while tile := list(islice(ranked, EXPLAINED_TOGETHER)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,26 +10,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS, TREE
-from tasks.core.checks import Check, check_pack, refuse_if
+from indexmill.retrieve.layered_tree import LayeredTree
+from indexmill.store.pack_checks import row_lengths
+from tasks.core.checks import Check, check_pack, columns, refuse_if
+from tasks.core.groups import hex_ids
 from tasks.core.stage import Input, Part
-from tasks.families.lsh_tree.segments import LETTERS
+from tasks.families.lsh_tree.blocks import LETTERS, bits_of_paths
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
-from tasks.stages.write.check import check_written
+from tasks.stages.write.check import check_rows
 
 __all__ = ["CHECKS", "check_summaries", "check_tree", "check_whole"]
 
 
 def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Check a group's summaries against their segments and vectors, and return their number."""
-    return check_written(
-        part,
-        "summaries",
-        key="node_id",
-        layer="layer",
-        letters=LETTERS,
-        made_of="segments",
-        vectors="summary_vectors",
-    )
+    """Check a group's summaries against their segments and vectors, block by block, and return their number."""
+    counted = Counter[str]()
+    for label in part.labels("summaries"):
+        segments = part.pack(f"segments/{label}")
+        counted.update(
+            check_rows(
+                columns(part, f"summaries/{label}", "node_id", "layer", "text", "digest"),
+                hex_ids(segments["ids"]),
+                bits_of_paths(segments["ids"], segments["codes"]),
+                part.pack(f"summary_vectors/{label}"),
+                label=label,
+                names=("summaries", "segments", "summary_vectors"),
+                letters=LETTERS,
+            )
+        )
+    return counted
 
 
 def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
@@ -47,15 +57,18 @@ def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) 
     refuse_if(sizes[0] != passages, f"lsh_tree: a lowest layer of {sizes[0]} nodes for {passages} passages")
     refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
     refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
-    refuse_if(bool((pack["parents"][: offsets[-2]] < 0).any()), "lsh_tree: a root below the uppermost layer")
-    held = np.diff(pack["children.indptr"])
+    held = row_lengths(LayeredTree.of_parents(offsets, pack["above"]).children.indptr)
     broken = (held < smallest) | (held > largest)
     refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")
 
 
 CHECKS = (
     Check(
-        (Input("summaries", LSH_SUMMARIES), Input("summary_vectors", SUMMARY_VECTORS), Input("segments", LSH_SEGMENTS)),
+        (
+            Input("summaries", LSH_SUMMARIES, each=True),
+            Input("summary_vectors", SUMMARY_VECTORS, each=True),
+            Input("segments", LSH_SEGMENTS, each=True),
+        ),
         check_summaries,
     ),
     Check((Input("lsh_tree/tree", TREE),), check_whole, whole=True),

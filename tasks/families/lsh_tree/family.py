@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tasks.core.family import Family
 from tasks.core.step import Step
-from tasks.families.lsh_tree import axes, segments, summaries, tree, vectors
+from tasks.families.lsh_tree import axes, codes, segments, summaries, tree, vectors
 from tasks.families.lsh_tree.check import CHECKS
-from tasks.families.lsh_tree.steps import make_axes, make_tree, make_vectors
+from tasks.families.lsh_tree.steps import make_axes, make_codes, make_tree, make_vectors
 
 __all__ = ["FAMILY"]
 
@@ -14,6 +14,7 @@ FAMILY = Family(
     "lsh_tree",
     steps=(
         Step("lsh_axes", make_axes, (axes.STAGE,)),
+        Step("lsh_codes", make_codes, (codes.STAGE,)),
         Step("lsh_tree", make_tree, (segments.STAGE, summaries.STAGE, tree.STAGE)),
         Step("lsh_vectors", make_vectors, (vectors.STAGE,)),
     ),

@@ -14,37 +14,29 @@ below `smallest`, and the other is made of segments within bounds. What joins ha
 largest + smallest - 1 nodes where it is cut: at least 2 * smallest, so that there is a place to cut, and either side
 has at most largest - 1. So every segment is within bounds, if there are `smallest` nodes at all.
 
-Nodes with equal codes are told apart by further blocks of hyperplanes, BLOCKS in all, then by the bits of SHA-256 of
-their keys.
+Nodes with equal codes are told apart by the bits of SHA-256 of their keys. Further hyperplanes would have to be
+multiplied with vectors that nothing else here needs, and what 64 of them leave together is alike whatever the order.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.retrieve.grid import on_grid
 from indexmill.store.canonical import canonical_json
-from tasks.core.shards import hash_order
-from tasks.families.lsh_tree.hyperplanes import BITS, Hyperplanes
+from tasks.families.lsh_tree.hyperplanes import BITS
 
-__all__ = ["BLOCKS", "Segments", "Vectors", "centres", "node_id", "segment"]
+__all__ = ["Segments", "gray_ranks", "node_id", "segment"]
 
 Keys = NDArray[np.uint8]
 Rows = NDArray[np.int64]
-Floats = NDArray[np.float32]
 Words = NDArray[np.uint64]
-Vectors = Floats | Callable[[Rows], Floats]
-"""Vectors (n, d) float32, memory-mapped or not, or a function that returns the vectors of given rows."""
 
-BLOCKS = 4
-"""The number of blocks of hyperplanes that are compared before the keys."""
-
-_TILE = 16_384  # rows whose vectors are asked for at once
+_HASH_WORDS = 4  # of SHA-256
 
 
 class Segments(NamedTuple):
@@ -57,6 +49,11 @@ class Segments(NamedTuple):
         """The rows of each segment."""
         return np.split(self.order, self.offsets[1:-1]) if len(self.order) else []
 
+    def middles(self) -> Rows:
+        """The row in the middle of each segment, the later one of two."""
+        found: Rows = self.order[(self.offsets[:-1] + self.offsets[1:]) // 2]
+        return found
+
 
 def node_id(layer: int, children: Sequence[tuple[str, str]], fingerprint: str) -> str:
     """The id of a summary: a hash of its layer, its children (id, digest of text) in any order, and the summariser."""
@@ -64,75 +61,56 @@ def node_id(layer: int, children: Sequence[tuple[str, str]], fingerprint: str) -
     return hashlib.sha256(canonical_json(made_of)).hexdigest()[:32]
 
 
-def centres(segments: Segments, vectors: Vectors, dimension: int) -> Floats:
-    """The mean direction of the unit vectors of each segment, (segments, dimension) float32, of length one.
-
-    Sums are of vectors on a grid, hence of whole numbers: neither the order of the rows nor what else is summed can
-    change a bit. Vectors that cancel each other out have zeros for a mean.
-    """
-    count = len(segments.offsets) - 1
-    owner = np.empty(len(segments.order), dtype=np.int64)
-    owner[segments.order] = np.repeat(np.arange(count), np.diff(segments.offsets))
-    sums = np.zeros((count, dimension), dtype=np.int32)
-    for low in range(0, len(owner), _TILE):  # files are read from front to back
-        rows = np.arange(low, min(low + _TILE, len(owner)))
-        steps = on_grid(vectors(rows) if callable(vectors) else vectors[rows]).astype(np.int32)
-        order = np.argsort(owner[rows], kind="stable")
-        mine, starts, counts = np.unique(owner[rows][order], return_index=True, return_counts=True)
-        for place in range(int(counts.max())):  # few and long sums: ten times as quick as np.add.reduceat
-            has = counts > place
-            sums[mine[has]] += steps[order[starts[has] + place]]
-    found = np.empty((count, dimension), dtype=np.float32)
-    for low in range(0, count, _TILE):
-        tile = sums[low : low + _TILE].astype(np.float64)
-        lengths = np.sqrt(np.einsum("ij,ij->i", tile, tile))  # of whole numbers: exact up to the root
-        found[low : low + _TILE] = tile / np.maximum(lengths, 1.0)[:, None]
-    return found
-
-
-def segment(
-    keys: Keys,
-    vectors: Vectors,
-    planes: Hyperplanes,
-    smallest: int,
-    largest: int,
-    codes: Words | None = None,
-) -> Segments:
+def segment(keys: Keys, codes: Words, smallest: int, largest: int) -> Segments:
     """Segments of `smallest` to `largest` rows each; fewer than `smallest` rows are one segment.
 
-    `codes` are those of the first block, where they are known. `keys` is (n, 32) uint8 without repeats. Any order of
-    the rows gives the same segments, as sets of keys and in order. Raises ValueError for repeated keys, vectors that
-    cannot be hashed, and largest < 2 * smallest - 1.
+    keys: (n, k) uint8, k at least 8, without repeats. codes: (n,) uint64, of `Hyperplanes.codes`. Any order of the rows
+    gives the same segments, as sets of keys and in order. Raises ValueError for repeated keys and largest < 2 *
+    smallest - 1.
     """
-    if keys.ndim != 2 or keys.shape[1] != 32 or keys.dtype != np.uint8:
-        raise ValueError(f"expected keys (n, 32) uint8; found {keys.shape} {keys.dtype}")
-    if not callable(vectors) and len(vectors) != len(keys):
-        raise ValueError(f"expected a vector per key; found {len(vectors)} vectors and {len(keys)} keys")
+    if (
+        keys.ndim != 2
+        or keys.shape[1] < 8
+        or keys.dtype != np.uint8
+        or codes.shape != keys.shape[:1]
+        or codes.dtype != np.uint64
+    ):
+        raise ValueError(
+            f"expected keys (n, 8 or more) uint8 and codes (n,) uint64; found {keys.shape} {keys.dtype} and "
+            f"{codes.shape} {codes.dtype}"
+        )
     if smallest < 1 or largest < 2 * smallest - 1:
         raise ValueError(f"expected largest >= 2 * smallest - 1; found {smallest} and {largest}")
-    order, shared = _sorted(keys, vectors, planes, codes)
+    _refuse_repeats(keys)
+    order, shared = _sorted(keys, codes)
     cuts = _cuts(shared, smallest, largest)
     ends = np.append(np.flatnonzero(cuts) + 1, len(order)) if len(order) else order
     return Segments(order, np.concatenate([np.zeros(1, dtype=np.int64), ends]))
 
 
-def _sorted(keys: Keys, vectors: Vectors, planes: Hyperplanes, codes: Words | None) -> tuple[Rows, NDArray[np.int16]]:
+def gray_ranks(codes: Words) -> Words:
+    """The rank of each code in Gray order: bit i is the parity of the code's bits down to i."""
+    ranks = codes.copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        ranks ^= ranks >> np.uint64(shift)
+    return ranks
+
+
+def _sorted(keys: Keys, codes: Words) -> tuple[Rows, NDArray[np.int16]]:
     """The rows in Gray order of their codes, and the number of leading bits shared with the next, (n - 1,) int16.
 
-    A word of a code is looked at only where rows share all words before it.
+    A word of a key's hash is looked at only where rows share all words before it.
     """
-    order = hash_order(keys)
-    _refuse_repeats(keys, order)
+    order = np.arange(len(keys))
     shared = np.zeros(max(len(order) - 1, 0), dtype=np.int16)
     places = np.arange(len(order))  # of the rows that are not told apart yet
     group = np.zeros(len(order), dtype=np.int64)
     flipped = np.zeros(len(order), dtype=np.uint64)  # all ones after an odd number of ones
-    for word in range(BLOCKS + 4):
+    for word in range(1 + _HASH_WORDS):
         if not len(places):
             break
         rows = order[places]
-        known = codes if word == 0 else None
-        ranks = _gray_ranks(_word(keys, vectors, planes, rows, word) if known is None else known[rows]) ^ flipped
+        ranks = gray_ranks(_hash_word(keys, rows, word - 1) if word else codes[rows]) ^ flipped
         sorting = np.lexsort((ranks, group))
         order[places] = rows[sorting]
         ranks, group = ranks[sorting], group[sorting]
@@ -146,35 +124,24 @@ def _sorted(keys: Keys, vectors: Vectors, planes: Hyperplanes, codes: Words | No
     return order, shared
 
 
-def _refuse_repeats(keys: Keys, order: Rows) -> None:
-    first = keys[:, :8].copy().view(np.uint64).reshape(-1)
-    near = np.flatnonzero(first[order[1:]] == first[order[:-1]])
-    same = near[(keys[order[near]] == keys[order[near + 1]]).all(axis=1)]
+def _refuse_repeats(keys: Keys) -> None:
+    first = np.ascontiguousarray(keys[:, :8]).view(np.uint64).reshape(-1)
+    order = np.argsort(first)
+    alike = np.flatnonzero(first[order[1:]] == first[order[:-1]])
+    if not alike.size:
+        return
+    words = np.ascontiguousarray(keys).reshape(-1).view(f"S{keys.shape[1]}")  # of one length, so they compare as bytes
+    order = np.argsort(words, kind="stable")
+    same = np.flatnonzero(words[order[1:]] == words[order[:-1]])
     if same.size:
-        one, other = sorted((int(order[same[0]]), int(order[same[0] + 1])))
+        one, other = order[same[0]], order[same[0] + 1]
         raise ValueError(f"rows {one} and {other} have the same key {keys[one].tobytes().hex()}: give each node once")
 
 
-def _word(keys: Keys, vectors: Vectors, planes: Hyperplanes, rows: Rows, word: int) -> Words:
-    """The 64 bits of a code that follow `word` others: of a block of hyperplanes, or of the key's hash."""
-    if word >= BLOCKS:
-        hashes = b"".join(hashlib.sha256(keys[row].tobytes()).digest() for row in rows)
-        return np.frombuffer(hashes, dtype=">u8").reshape(-1, 4)[:, word - BLOCKS].astype(np.uint64)
-    codes = np.empty(len(rows), dtype=np.uint64)
-    at = np.argsort(rows)  # files are read from front to back
-    for low in range(0, len(rows), _TILE):
-        tile = at[low : low + _TILE]
-        wanted = rows[tile]
-        codes[tile] = planes.codes(vectors(wanted) if callable(vectors) else vectors[wanted], word)
-    return codes
-
-
-def _gray_ranks(codes: Words) -> Words:
-    """The rank of each code in Gray order: bit i is the parity of the code's bits down to i."""
-    ranks = codes.copy()
-    for shift in (1, 2, 4, 8, 16, 32):
-        ranks ^= ranks >> np.uint64(shift)
-    return ranks
+def _hash_word(keys: Keys, rows: Rows, word: int) -> Words:
+    """The 64 bits of the hashes of some keys that follow `word` others."""
+    hashes = b"".join(hashlib.sha256(keys[row].tobytes()).digest() for row in rows)
+    return np.frombuffer(hashes, dtype=">u8").reshape(-1, _HASH_WORDS)[:, word].astype(np.uint64)
 
 
 def _leading_zeros(words: Words) -> NDArray[np.int16]:

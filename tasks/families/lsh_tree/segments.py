@@ -1,49 +1,39 @@
 """Stage `lsh_segments`: the nodes of one layer of lsh_tree, cut into segments (EraRAG, Algorithm 1).
 
-A node is a passage or, above the first layer, a summary. A passage's place is its vector, a summary's place the mean of
-its children's (ours): so a layer waits for the texts below it but not for their vectors, and a reworded summary does
-not move. A segment becomes a node of the next layer, whose id hashes the layer, the ids and text digests of its
-children, and the fingerprint of the summariser: a node with a known id already has its summary. The tables
-`segments/<group>` list the children of each node. A group is a leaf of a trie over node ids, labelled with the layer's
-letter and the leaf's bits; its summaries are one part.
+A node is a passage or, above the first layer, a summary; where it lies is its code alone
+(`tasks.families.lsh_tree.hierarchy`), so a layer waits for the texts below it but not for their vectors, and a reworded
+summary does not move. A segment becomes a node of the next layer, whose id hashes the layer, the ids and text digests
+of its children, and the fingerprint of the summariser: a node with a known id already has its summary. The packs
+`segments/<block>` (`tasks.families.lsh_tree.blocks`) list the children of each node.
+
+One part cuts a whole layer, since the trie is one. It reads ids and 24 bytes of each passage, sorts words, and hashes
+ids: seconds for 400,000 passages, of which parts by prefix of the code would save a worker or two little. A block that
+is as it was is a blob that is there, so a night writes the blocks with new nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.pack_schema import Array, PackSchema
-from schemas.tables import PASSAGES, conform
+from schemas.tables import PASSAGES
 from tasks.core.estimate import Estimate, Expected, Range, Rows
-from tasks.core.groups import assigned, expected_groups, expected_rows
+from tasks.core.groups import Ids, expected_rows, id_bytes, spread
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
-from tasks.families.lsh_tree.axes import DIRECTIONS
-from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
-from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.families.lsh_tree.segmentation import centres
-from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
+from tasks.families.lsh_tree.blocks import LETTERS, blocks_of, document_paths, most_of
+from tasks.families.lsh_tree.codes import CODES
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
+from tasks.families.lsh_tree.segmentation import gray_ranks
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN, MARK_BYTES
 from tasks.families.lsh_tree.texts import texts_of
 from tasks.stages.embed.embed import row_key
 
-__all__ = [
-    "CODES",
-    "LETTERS",
-    "PLACES",
-    "STAGE",
-    "Gathered",
-    "SegmentSettings",
-    "estimate",
-    "layer_label",
-    "planes_of",
-]
+__all__ = ["STAGE", "SegmentSettings", "estimate", "layer_label", "packs_of"]
 
 _REDONE = 2
 """The most segments redone per changed node below, on average over many: 1.0 to 1.3 were measured."""
@@ -51,64 +41,26 @@ _REDONE = 2
 _REDONE_MORE = 8
 """An allowance for a few badly placed changes. Both numbers are guesses; only the budget is a hard limit."""
 
-LETTERS = "abcdfghijklmnoqr"
-"""The letter of each layer's groups, from layer 1: `e` and `p` are shards of entities and of documents."""
-
-CODES = PackSchema(
-    "the codes of the nodes that were cut", {"codes": Array("uint64", ("nodes",), "in the order of their rows")}
-)
-PLACES = PackSchema(
-    "where the new nodes lie",
-    {"places": Array("float32", ("nodes", "dimensions"), "in the order of their ids, which is that of their rows")},
-)
-
 
 def layer_label(layer: int) -> str:
     """The label of the part that cuts the nodes below a layer of summaries: `l1` cuts passages."""
     return f"l{layer}"
 
 
-class Gathered:
-    """The rows of several arrays (n_i, d), concatenated and read on demand."""
-
-    def __init__(self, arrays: Sequence[NDArray[np.float32]], dimension: int) -> None:
-        self._arrays = arrays
-        self._dimension = dimension
-        self._ends = np.cumsum([0, *(len(array) for array in arrays)])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __call__(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The vectors (len(rows), d) of some rows."""
-        found = np.empty((len(rows), self._dimension), dtype=np.float32)
-        owner = np.searchsorted(self._ends, rows, side="right") - 1
-        for one in np.unique(owner):
-            mine = owner == one
-            found[mine] = self._arrays[one][rows[mine] - self._ends[one]]
-        return found
-
-    def codes(self, planes: Hyperplanes) -> NDArray[np.uint64]:
-        """The first word of the codes of all rows."""
-        found = [planes.codes(array) for array in self._arrays]
-        return np.concatenate([np.empty(0, dtype=np.uint64), *found])
-
-
 @dataclass(frozen=True, kw_only=True)
 class SegmentSettings(Settings):
-    """smallest, largest: the bounds of a segment's nodes. group: the most segments in a group.
+    """smallest, largest: the bounds of a segment's nodes. group: the most summaries that one part makes.
 
-    summariser: the fingerprint of the writer. texts: the digests of the tables with the nodes' texts
-    (`tasks.families.lsh_tree.texts`).
+    summariser: the fingerprint of the writer. seed, encoder: what determines the codes. texts: the digests of the
+    tables with the nodes' texts (`tasks.families.lsh_tree.texts`).
     """
 
     smallest: int
     largest: int
     group: int
-    seed: int
     layer: int
-    dimension: int
     summariser: Mapping[str, Any]
+    seed: int = worker_arg()
     encoder: Mapping[str, Any] = worker_arg()
     texts: Mapping[str, Mapping[str, str]] = worker_arg()
     title_in_passage: bool = worker_arg()
@@ -117,106 +69,122 @@ class SegmentSettings(Settings):
         """The settings that determine segments, without those of their groups."""
         shaping = self.keyed()
         del shaping["group"]
-        return {**shaping, "encoder": self.encoder}
+        return {**shaping, "seed": self.seed, "encoder": self.encoder}
 
 
-def _below(part: Part[SegmentSettings]) -> tuple[Nodes, list[str], Gathered]:
-    """The nodes to cut, and for each row the shard of its text and its place."""
-    ids: list[str] = []
-    digests: list[str] = []
-    shards: list[str] = []
-    vectors = [part.pack("places")["places"]] if part.has("places") else []
-    for label in part.labels("passages"):
-        found = part.table(f"passages/{label}", "passage_id").column("passage_id").to_pylist()
-        for pack in part.packs("vectors", label):
-            digests += [key.tobytes().hex() for key in pack["passage_keys"]]
-            vectors.append(pack["passages"])
-        ids += found
-        shards += [label] * len(found)
-    for label in part.labels("summaries"):
-        rows = part.table(f"summaries/{label}", "node_id", "digest")
-        ids += rows.column("node_id").to_pylist()
-        digests += rows.column("digest").to_pylist()
-        shards += [label] * len(rows)
-    gathered = Gathered(vectors, part.settings.dimension)
-    return Nodes(ids, digests, gathered), shards, gathered
+def _below(part: Part[SegmentSettings]) -> tuple[Nodes, NDArray[np.uint64]]:
+    """The nodes to cut, and the first bits of the paths to their texts."""
+    if part.settings.layer == 1:
+        passages = part.tables("passages", "passage_id", "document_id")
+        packs = part.packs("codes")
+        digests, words = (np.concatenate([pack[name] for pack in packs]) for name in ("digests", "codes"))
+        paths = document_paths(passages["document_id"].combine_chunks())
+        return Nodes(id_bytes(passages["passage_id"]), digests, words), paths
+    blocks = part.packs("segments")
+    ids, words = (np.concatenate([pack[name] for pack in blocks]) for name in ("ids", "codes"))
+    digests = np.concatenate([pack["digests"] for pack in part.packs("written")])
+    return Nodes(ids, digests, words), gray_ranks(words)
 
 
 def _compute(part: Part[SegmentSettings]) -> Outputs:
     settings = part.settings
-    planes = planes_of(part, settings.seed, settings.dimension)
+    below, paths = _below(part)
     bounds = Bounds(settings.smallest, settings.largest, settings.layer)
-    below, shards, vectors = _below(part)
-    codes = vectors.codes(planes)
-    layer = layer_over(settings.layer, below, planes, bounds, digest_of(canonical_json(settings.summariser)), codes)
-    place = dict(zip(below.ids, shards, strict=True))
-    made = sorted(layer.children())
-    groups = assigned([node for node, _ in made], settings.group, LETTERS[settings.layer - 1])
-    tables = {
-        f"segments/{label}": _table([made[row] for row in rows.tolist()], place) for label, rows in groups.items()
+    layer = layer_over(settings.layer, below, bounds, digest_of(canonical_json(settings.summariser)))
+    return Outputs(packs=packs_of(layer, paths, settings.group))
+
+
+def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, dict[str, NDArray[Any]]]:
+    """The packs `segments/<block>` of a layer. paths: of the nodes below it."""
+    blocks = blocks_of(layer.ids, layer.codes, most_of(layer.number, group), LETTERS[layer.number - 1])
+    rows = np.concatenate([np.empty(0, np.int64), *blocks.values()])
+    begins, sizes = layer.segments.offsets[rows], layer.segments.offsets[rows + 1] - layer.segments.offsets[rows]
+    ends = np.cumsum(sizes)
+    children = layer.children[np.repeat(begins - ends + sizes, sizes) + np.arange(len(layer.children))]
+    of_nodes: dict[str, NDArray[Any]] = {"ids": layer.ids[rows], "codes": layer.codes[rows]}
+    of_children: dict[str, NDArray[Any]] = {
+        "children.ids": layer.below.ids[children],
+        "children.marks": layer.below.digests[children, :MARK_BYTES],
+        "children.paths": paths[children],
     }
-    places = centres(layer.segments, vectors, settings.dimension)
-    in_order = np.argsort(np.array(layer.ids, dtype=np.bytes_))
-    return Outputs(tables=tables, packs={"codes": {"codes": codes}, "places": {"places": places[in_order]}})
-
-
-def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
-    """The hyperplanes of a seed and of the input `axes`."""
-    return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
-
-
-def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str, str]) -> pa.Table:
-    """The table of some segments: (node id, [(child id, digest of its text)]), all in order."""
-    rows = [(node, child, digest, place[child]) for node, children in made for child, digest in children]
-    columns = dict(zip(LSH_SEGMENTS.names, map(list, zip(*rows, strict=True)), strict=True))
-    return conform(pa.table(columns), LSH_SEGMENTS)
+    pointers = np.concatenate([[0], ends])
+    found: dict[str, dict[str, NDArray[Any]]] = {}
+    first = 0
+    for label, held in blocks.items():
+        last = first + len(held)
+        inside = slice(pointers[first], pointers[last])
+        found[f"segments/{label}"] = {
+            **{name: array[first:last] for name, array in of_nodes.items()},
+            **{name: array[inside] for name, array in of_children.items()},
+            "children.indptr": pointers[first : last + 1] - pointers[first],
+        }
+        first = last
+    return found
 
 
 def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
     """Bounds of the numbers of segments and of new segments: a plan makes no vectors, so these are not exact."""
     settings = part.settings
-    below = expected_rows(part, expected, "passages", "summaries")
+    below = expected_rows(part, expected, "passages" if settings.layer == 1 else "written")
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
     made = Range(least, max(1, below.high // settings.smallest))
     fresh = made
     if part.job.reuse:
-        changes = _changes(part) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
+        changes = _changes(part, expected) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
         most = min(made.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
         fresh = Range(min(most, -(-changes.low // settings.largest)), most)
-    rows, known = Rows(made.low, made.high, fresh), part.reusable_tables(LSH_SEGMENTS, "node_id")
-    return Estimate(rows=expected_groups(["segments"], rows, known, settings.group, LETTERS[settings.layer - 1]))
+    most, letter = most_of(settings.layer, settings.group), LETTERS[settings.layer - 1]
+    known = _labels(part, most, letter)
+    return Estimate(rows=spread(["segments"], Rows(made.low, made.high, fresh), known, most, letter))
 
 
-def _changes(part: Part[SegmentSettings]) -> Range:
+def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
+    """The labels of the blocks of earlier nodes, which are about those to come."""
+    packs = part.reusable_packs()
+    if not packs:
+        return []
+    ids, codes = (np.concatenate([pack[name] for pack in packs]) for name in ("ids", "codes"))
+    _, first = np.unique(ids, axis=0, return_index=True)
+    return list(blocks_of(ids[first], codes[first], most, letter))
+
+
+def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
     """The number of new passages (low), and of new and deleted ones together (high)."""
-    before: set[tuple[str, str]] = set()
-    for table in part.reusable_tables(LSH_SEGMENTS, "child_id", "child_digest"):
-        before.update(zip(table["child_id"].to_pylist(), table["child_digest"].to_pylist(), strict=True))
-    now: set[tuple[str, str]] = set()
-    for digests in part.settings.texts.values():
-        now.update((identity, row_key(text).hex()) for identity, text in texts_of(part, digests))
+    before = {row for pack in part.reusable_packs() for row in _marked(pack["children.ids"], pack["children.marks"])}
+    now: set[bytes] = set()
+    for label, digests in part.settings.texts.items():
+        if f"codes/{label}" not in expected:
+            ids = id_bytes(part.table(f"passages/{label}", "passage_id").column(0))
+            now.update(_marked(ids, part.pack(f"codes/{label}")["digests"][:, :MARK_BYTES]))
+            continue
+        found = list(texts_of(part, digests))
+        marks = np.frombuffer(b"".join(row_key(text)[:MARK_BYTES] for _, text in found), np.uint8).reshape(
+            -1, MARK_BYTES
+        )
+        now.update(_marked(id_bytes([identity for identity, _ in found]), marks))
     added = len(now - before)
     return Range(added, added + len(before - now))
 
 
+def _marked(ids: Ids, marks: NDArray[np.uint8]) -> list[bytes]:
+    """An id and the first bytes of its text's digest, for each row."""
+    rows = np.concatenate([ids, marks], axis=1)
+    return [row.tobytes() for row in rows]
+
+
 STAGE = Stage(
     "lsh_segments",
-    version=2,
+    version=3,
     compute=_compute,
     settings=SegmentSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(
-        Input("axes", DIRECTIONS),
         Input("passages", PASSAGES, each=True, optional=True),
-        Input("vectors", VECTORS, each=True, optional=True),
-        Input("summaries", LSH_SUMMARIES, each=True, optional=True),
-        Input("places", PLACES, optional=True),
+        Input("codes", CODES, each=True, optional=True),
+        Input("segments", LSH_SEGMENTS, each=True, optional=True),
+        Input("written", LSH_WRITTEN, each=True, optional=True),
     ),
-    outputs=(
-        Output("segments", LSH_SEGMENTS, each=True),
-        Output("codes", CODES),
-        Output("places", PLACES),
-    ),
+    outputs=(Output("segments", LSH_SEGMENTS, each=True),),
     priority=30,
 )

@@ -5,22 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+from indexmill.store.packs import open_pack
 from storage.receipts import Receipt
 from tasks.core.part_runner import WHOLE, Parts, PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
 from tasks.families.lsh_tree import axes as lsh_axes
+from tasks.families.lsh_tree import codes as lsh_codes
 from tasks.families.lsh_tree import segments as lsh_segments
 from tasks.families.lsh_tree import summaries as lsh_summaries
 from tasks.families.lsh_tree import tree as lsh_tree
 from tasks.families.lsh_tree import vectors as lsh_vectors
+from tasks.families.lsh_tree.blocks import groups_of, most_of
 from tasks.families.lsh_tree.hierarchy import Bounds
 from tasks.stages.write.text_writer import worker_settings
 
-__all__ = ["make_axes", "make_tree", "make_vectors"]
+__all__ = ["make_axes", "make_codes", "make_tree", "make_vectors"]
 
 Texts = Mapping[str, Mapping[str, str]]
-"""The digests of the tables that hold texts, by shard or group: see `tasks.families.lsh_tree.texts`."""
+"""The digests of the tables that hold texts, by shard or block: see `tasks.families.lsh_tree.texts`."""
 
 
 def make_axes(run: Run) -> None:
@@ -30,6 +33,19 @@ def make_axes(run: Run) -> None:
     run.make(lsh_axes.STAGE, [PartSpec(WHOLE, {}, settings)])
 
 
+def make_codes(run: Run) -> None:
+    """Find the codes of the passages of each shard."""
+    settings = lsh_codes.CodeSettings(
+        seed=run.configuration.families.lsh_tree.seed, dimension=run.opened_encoder.numbers["dimension"]
+    )
+    axes, held = run.parts["lsh_axes"][WHOLE].outputs, run.outputs("passages", "vectors")
+    shards = {
+        shard: {**axes, **{name: held[f"{name}/{shard}"] for name in ("passages", "vectors")}}
+        for shard in run.parts["split"]
+    }
+    run.make(lsh_codes.STAGE, [PartSpec(shard, inputs, settings) for shard, inputs in shards.items()])
+
+
 def make_tree(run: Run) -> None:
     """Make layers while there are too many nodes, and the tree over all of them.
 
@@ -37,9 +53,8 @@ def make_tree(run: Run) -> None:
     """
     settings = run.configuration.families.lsh_tree
     bounds = Bounds(settings.smallest, settings.largest, settings.layers)
-    axes = run.parts["lsh_axes"][WHOLE].outputs
-    below = run.outputs("passages", "vectors")
-    tree = {**run.outputs("passages"), **axes}
+    below = run.outputs("passages", "codes")
+    tree = {**run.outputs("passages"), **run.parts["lsh_axes"][WHOLE].outputs}
     parts, table = run.parts["split"], "passages"
     held = run.outputs("documents", "passages", "plain")
     texts: Texts = {
@@ -54,29 +69,29 @@ def make_tree(run: Run) -> None:
         table,
     ):
         layer += 1
-        label = lsh_segments.layer_label(layer)
-        made = _segment(run, layer, {**below, **axes}, texts)
-        segments = {name: digest for name, digest in made.items() if name.startswith("segments/")}
-        parts, table = _summarise(run, layer, segments, texts), "summaries"
+        segments = _segment(run, layer, below, texts)
+        parts, table = _summarise(run, layer, segments, texts), "written"
         if run.makes_parts:
             count_redone(
                 run,
                 lsh_segments.STAGE,
                 "segments",
                 segments.values(),
-                "node_id",
+                lambda digest: _nodes_of(run, digest),
                 named="segments",
                 layer=f"_l{layer}",
-                of_layer=label.__eq__,
-                total=sum(part.rows["summaries"] for part in parts.values()),
+                of_layer=lsh_segments.layer_label(layer).__eq__,
+                total=sum(part.rows["written"] for part in parts.values()),
             )
         else:
             _embed(run, parts)  # whether there will be such a layer is told here
-        texts = {group: {"summaries": part.outputs["summaries"]} for group, part in parts.items()}
-        below = {f"summaries/{group}": part.outputs["summaries"] for group, part in parts.items()}
-        tree |= {**below, **segments, f"codes/{label}": made["codes"]}
-        below["places"] = made["places"]
-    tree |= {name: digest for name, digest in below.items() if name.startswith(("places", "vectors/"))}  # of the roots
+        texts = {
+            name.partition("/")[2]: {"summaries": digest}
+            for part in parts.values()
+            for name, digest in _summaries_of(part).items()
+        }
+        below = {**segments, **{f"written/{group}": part.outputs["written"] for group, part in parts.items()}}
+        tree |= below
     shaping = lsh_tree.TreeSettings(
         smallest=settings.smallest,
         largest=settings.largest,
@@ -99,10 +114,18 @@ def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
     settings = lsh_vectors.SummaryVectorSettings(encoder=encoder.numbers, opening=encoder.opening)
     # The upper layers first: a change redoes a larger share of them, and what takes long is not begun last.
     groups = sorted(summaries.items(), reverse=True)
-    run.make(
-        lsh_vectors.STAGE,
-        [PartSpec(group, {"summaries": part.outputs["summaries"]}, settings) for group, part in groups],
-    )
+    run.make(lsh_vectors.STAGE, [PartSpec(group, _summaries_of(part), settings) for group, part in groups])
+
+
+def _summaries_of(part: Receipt) -> dict[str, str]:
+    """The digests of the tables of a part's blocks."""
+    return {name: digest for name, digest in part.outputs.items() if name.startswith("summaries/")}
+
+
+def _nodes_of(run: Run, digest: str) -> list[bytes]:
+    """The ids of a block's nodes."""
+    ids = open_pack(run.store.open_local(digest))["ids"]
+    return [node.tobytes() for node in ids]
 
 
 def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Mapping[str, str]:
@@ -114,7 +137,6 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
         group=settings.group,
         seed=settings.seed,
         layer=layer,
-        dimension=numbers["dimension"],
         summariser=run.writer(lsh_summaries.WRITER).fingerprint,
         encoder=numbers,
         texts=texts,
@@ -125,8 +147,11 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
 
 
 def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) -> Parts:
-    """The parts of a layer's groups, given the tables of their segments, and where the children's texts lie."""
+    """The parts of a layer's groups, given the packs of their segments, and where the children's texts lie."""
     writer = run.writer(lsh_summaries.WRITER)
+    most = run.configuration.families.lsh_tree.group
+    blocks = [name.removeprefix("segments/") for name in segments]
+    groups = groups_of(blocks, most // most_of(layer, most))
     settings = lsh_summaries.SummarySettings(
         layer=layer,
         summariser=writer.fingerprint,
@@ -136,10 +161,13 @@ def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) 
         title_in_passage=run.configuration.split.title_in_passage,
         **worker_settings(run, lsh_summaries.STAGE, writer),
         largest=run.configuration.families.lsh_tree.largest,
-        groups=len(segments),
+        groups=len(groups),
     )
-    groups = {name.removeprefix("segments/"): digest for name, digest in segments.items()}
     made = run.make(
-        lsh_summaries.STAGE, [PartSpec(group, {"segments": digest}, settings) for group, digest in groups.items()]
+        lsh_summaries.STAGE,
+        [
+            PartSpec(group, {f"segments/{block}": segments[f"segments/{block}"] for block in blocks}, settings)
+            for group, blocks in groups.items()
+        ],
     )
     return {group: made[group] for group in groups}

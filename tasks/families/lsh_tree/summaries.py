@@ -1,27 +1,32 @@
-"""Stage `lsh_summaries`: the summaries of a group of segments (EraRAG, Algorithm 1).
+"""Stage `lsh_summaries`: the summaries of a group of segments, in blocks (EraRAG, Algorithm 1).
 
-A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. `lsh_vectors` makes
-their vectors.
+A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes those
+of a group of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.config import Configuration
 from schemas.tables import PASSAGES
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
 from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.groups import hex_ids, id_bytes, total
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
-from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
+from tasks.families.lsh_tree.blocks import Places
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES, LSH_WRITTEN
 from tasks.families.lsh_tree.texts import texts_of
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import fingerprint, most_output, plain, text_schema
@@ -63,9 +68,10 @@ class SummarySettings(WriterSettings):
 
 @dataclass(frozen=True)
 class _Segment:
-    """The inputs of one summary. children: the shard or group of each child, by id, in order."""
+    """The inputs of one summary. block: its label. children: the shard or block of each child, by id, in order."""
 
     node: str
+    block: str
     children: Mapping[str, str]
 
 
@@ -76,10 +82,15 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
 
     def read(self) -> Iterator[_Segment]:
-        """The segments, by id."""
-        table = self.inputs.table("segments", "node_id", "child_id", "shard")
-        for node, rows in groupby(zip(*(column.to_pylist() for column in table.columns), strict=True), itemgetter(0)):
-            yield _Segment(node, {child: shard for _, child, shard in rows})
+        """The segments, block by block, by id."""
+        places = Places(self.settings.texts)
+        for label in self.inputs.labels("segments"):
+            pack = self.inputs.pack(f"segments/{label}")
+            shards = places.of(pack["children.paths"], pack["children.ids"])
+            children = list(zip(hex_ids(pack["children.ids"]), shards, strict=True))
+            bounds = pairwise(pack["children.indptr"].tolist())
+            for node, (low, high) in zip(hex_ids(pack["ids"]), bounds, strict=True):
+                yield _Segment(node, label, dict(children[low:high]))
 
     def key_of(self, item: _Segment) -> str:
         """The id of the node."""
@@ -120,31 +131,62 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         counted: list[int] = tokeniser_of(self.inputs).count_tokens(texts).tolist()
         return counted
 
-    def expected_rows(self, rows: Range | None) -> Rows:
-        """The number of summaries and of new ones. rows: those of the segments, if these are only planned.
+    def compute(self) -> Outputs:
+        """Compute the part: the rows of each block, and what later stages need of all of them."""
+        made = super().compute()
+        table = made.tables[self.table]
+        blocks = {item.node: item.block for item in self.items}
+        labels = pa.array([blocks[node] for node in table["node_id"].to_pylist()], pa.string())
+        tables = {
+            f"{self.table}/{label}": table.filter(pc.equal(labels, label)) for label in self.inputs.labels("segments")
+        }
+        rows = pa.concat_tables([*tables.values(), table.slice(0, 0)])
+        written = {
+            "digests": id_bytes(rows["digest"]),
+            "stand_ins": rows["stand_in"].to_numpy().astype(np.uint8),
+        }
+        return dataclasses.replace(made, tables=tables, packs={"written": written})
+
+    @cached_property
+    def fresh(self) -> Mapping[str, tuple[int, int]]:
+        """The number of summaries of each block, and of new ones."""
+        missing = {item.node for item in self.missing}
+        found = dict.fromkeys(self.inputs.labels("segments"), (0, 0))
+        for item in self.items:
+            every, new = found[item.block]
+            found[item.block] = every + 1, new + (item.node in missing)
+        return found
+
+    def rows_of_block(self, label: str, planned: Range | None) -> Rows:
+        """The number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
 
         Where all are new, other bounds or other hyperplanes cut them: some may be what they were.
         """
-        if not isinstance(rows, Rows):
-            return Rows(len(self.items), len(self.items), Range.exactly(len(self.missing)))
+        if not isinstance(planned, Rows):
+            every, new = self.fresh[label]
+            return Rows(every, every, Range.exactly(new))
         if not self.inputs.job.reuse:
-            return Rows(rows.low, rows.high, Range(rows.low, rows.high))
-        return Rows(rows.low, rows.high, Range(0, rows.high)) if rows.fresh == Range(rows.low, rows.high) else rows
+            return Rows(planned.low, planned.high, Range(planned.low, planned.high))
+        if planned.fresh == Range(planned.low, planned.high):
+            return Rows(planned.low, planned.high, Range(0, planned.high))
+        return planned
 
 
 def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
     """Bounds of the summaries to write, exact if the segments are known, and of the model use for them."""
-    summaries, planned = _Summaries(part), expected.get("segments")
-    rows = summaries.expected_rows(planned)
+    summaries = _Summaries(part)
+    planned = {label: expected.get(f"segments/{label}") for label in part.labels("segments")}
+    blocks = {f"summaries/{label}": summaries.rows_of_block(label, rows) for label, rows in planned.items()}
+    rows = total(blocks.values())
     tokens: int = part.settings.summariser["tokens"]
-    if not isinstance(planned, Rows):
+    if not any(isinstance(one, Rows) for one in planned.values()):
         use = summaries.use(part.store, summaries.missing)
     else:
         told, more = _tokens_of_texts(part, rows), 200 + 40 * part.settings.largest
         use = summaries.planned_use(
             part.store, rows.fresh, task=WRITER.task, told=told, more=more, answer=most_output(tokens)
         )
-    return Estimate(rows={"summaries": rows}, llm=use)
+    return Estimate(rows={**blocks, "written": rows}, llm=use)
 
 
 def _tokens_of_texts(part: Part[SummarySettings], rows: Rows) -> Range:
@@ -168,13 +210,16 @@ def _compute(part: Part[SummarySettings]) -> Outputs:
 
 STAGE = Stage(
     "lsh_summaries",
-    version=3,
+    version=4,
     compute=_compute,
     settings=SummarySettings,
     libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
     requests=_Summaries.requests_of,
-    inputs=(Input("segments", LSH_SEGMENTS),),
-    outputs=(Output("summaries", LSH_SUMMARIES, artifact="summaries/{label}"),),
+    inputs=(Input("segments", LSH_SEGMENTS, each=True),),
+    outputs=(
+        Output("summaries", LSH_SUMMARIES, artifact="summaries/{label}", each=True),
+        Output("written", LSH_WRITTEN),
+    ),
     priority=30,
 )

@@ -1,7 +1,11 @@
 """Stage `lsh_tree`: passages and summaries as the rows of one tree (EraRAG, section III).
 
 Rows are numbered layer by layer: passages as everywhere (shards in the order of their labels), then summaries in the
-order of their tables `summaries/<group>`. The pack `tree`: indexmill.families.lsh_tree.schema.
+order of their tables `summaries/<block>`. The pack `tree`: indexmill.families.lsh_tree.schema.
+
+It is one pack of the whole corpus, since a number per node, of two bytes below 65,536 summaries, says all: parents.
+Blocks with the ids of their children would be less to write where four documents change, and a reader would have to
+find 400,000 ids before its first answer.
 """
 
 from __future__ import annotations
@@ -11,16 +15,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import TREE
-from indexmill.retrieve.shared_schema import VECTORS
 from schemas.tables import PASSAGES
-from tasks.core.layers import TreeRows, tables_of_layer
+from tasks.core.groups import Ids, id_bytes
+from tasks.core.layers import labels_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.lsh_tree.axes import DIRECTIONS
-from tasks.families.lsh_tree.segments import CODES, LETTERS, PLACES, Gathered, layer_label, planes_of
-from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
+from tasks.families.lsh_tree.blocks import LETTERS
+from tasks.families.lsh_tree.codes import planes_of
+from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN
 
 __all__ = ["STAGE", "TreeSettings", "counts"]
 
@@ -32,7 +39,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
         "layers": len(sizes) - 1,
         "nodes": sum(sizes[1:]),
         **{f"layer_{layer}": size for layer, size in enumerate(sizes) if layer},
-        "roots": int(np.count_nonzero(pack["parents"] < 0)),
+        "roots": sizes[-1],
         "stand_ins": int(pack["stand_ins"].sum()),
     }
 
@@ -50,38 +57,48 @@ class TreeSettings(Settings):
 
 def _compute(part: Part[TreeSettings]) -> Outputs:
     settings = part.settings
-    planes = planes_of(part, settings.seed, settings.dimension)
-    rows = TreeRows(part.tables("passages", "passage_id").column(0).combine_chunks())
-    codes = []
-    for layer in range(1, len(part.labels("codes")) + 1):
-        letter = LETTERS[layer - 1]
-        rows.add(
-            tables_of_layer(part, "summaries", letter, "node_id", "stand_in"),
-            tables_of_layer(part, "segments", letter, "node_id", "child_id"),
-        )
-        codes.append(part.pack(f"codes/{layer_label(layer)}")["codes"])
+    below = id_bytes(part.tables("passages", "passage_id").column(0))
+    sizes, above = [len(below)], [np.empty(0, dtype=np.int64)]
+    for letter in LETTERS:
+        packs = [part.pack(f"segments/{label}") for label in labels_of_layer(part, "segments", letter)]
+        if not packs:
+            break
+        above.append(_parents(below, packs))
+        below = np.concatenate([pack["ids"] for pack in packs])
+        sizes.append(len(below))
+    numbers = np.concatenate(above)
+    stand_ins = [pack["stand_ins"] for pack in part.packs("written")]
     arrays: dict[str, NDArray[Any]] = {
-        **rows.arrays(),
-        "hyperplanes": planes.normals(),
+        "layer_offsets": np.cumsum([0, *sizes]),
+        "above": numbers.astype(np.min_scalar_type(int(numbers.max(initial=0)))),
+        "hyperplanes": planes_of(part, settings.seed, settings.dimension).normals(),
         "bounds": np.array([settings.smallest, settings.largest, settings.layers, settings.seed], dtype=np.int64),
-        "layer_offsets": np.array(rows.offsets, dtype=np.int64),
-        "codes": np.concatenate([*codes, _uppermost(part).codes(planes)]),
+        "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
     }
     return Outputs(packs={"tree": arrays})
 
 
-def _uppermost(part: Part[TreeSettings]) -> Gathered:
-    """The places of the roots: their vectors or, for summaries, the means of their children."""
-    if part.has("places"):
-        found = [part.pack("places")["places"]]
-    else:
-        found = [pack["passages"] for pack in part.packs("vectors")]
-    return Gathered(found, part.settings.dimension)
+def _parents(below: Ids, packs: list[Mapping[str, NDArray[Any]]]) -> NDArray[np.int64]:
+    """The number of the parent of each node below among the nodes of some blocks; raises ValueError if one has none."""
+    children = _as_ids(np.concatenate([pack["children.ids"] for pack in packs]))
+    held = np.concatenate([np.diff(pack["children.indptr"]) for pack in packs])
+    at = pc.index_in(children, value_set=_as_ids(below)).to_numpy()
+    found = np.full(len(below), -1, dtype=np.int64)
+    found[at] = np.arange(len(held)).repeat(held)
+    if (found < 0).any():
+        raise ValueError(f"{np.count_nonzero(found < 0)} of {len(below)} nodes are in no segment")
+    return found
+
+
+def _as_ids(ids: Ids) -> pa.Array:
+    """Ids as an Arrow array."""
+    kind = pa.binary(ids.shape[1])
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
 
 
 STAGE = Stage(
     "lsh_tree",
-    version=2,
+    version=3,
     compute=_compute,
     settings=TreeSettings,
     libraries=("numpy",),
@@ -89,11 +106,8 @@ STAGE = Stage(
     inputs=(
         Input("axes", DIRECTIONS),
         Input("passages", PASSAGES, each=True),
-        Input("codes", CODES, each=True),
         Input("segments", LSH_SEGMENTS, each=True),
-        Input("summaries", LSH_SUMMARIES, each=True),
-        Input("places", PLACES, optional=True),
-        Input("vectors", VECTORS, each=True, optional=True),
+        Input("written", LSH_WRITTEN, each=True),
     ),
     outputs=(Output("tree", TREE, artifact="lsh_tree/tree"),),
 )

@@ -198,10 +198,11 @@ class Planner(CorpusRun):
         return parts
 
     def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
-        """True if the label of a part is a guess: its group is certain only once the nodes are computed."""
+        """True if the label of a part is a guess: its group, or its blocks, are certain once the nodes are computed."""
         if spec.shard == WHOLE or _is_of_shards(stage):
             return False
-        return self._is_guessed(spec) or any(self._labels.get(one) == spec.shard for one in spec.inputs.values())
+        labels = (self._labels.get(one, "") for one in spec.inputs.values())
+        return self._is_guessed(spec) or any(label.startswith(spec.shard) for label in labels)
 
     def _plan_parts(
         self,

@@ -10,6 +10,7 @@ The stages (`tasks.stages.check.rows`) and the families declare the checks.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import json
 from collections import Counter
@@ -38,8 +39,14 @@ class CheckSettings(Settings):
 
 def checks_of(families: Iterable[Family], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
     """The checks of the stages and of some families that a part with inputs of these names has."""
+
+    def reads(first: Input) -> bool:
+        return any(name.startswith(f"{first.name}/") for name in inputs) if first.each else first.name in inputs
+
     return tuple(
-        check for check in _declared(families, whole=whole) if check.inputs[0].each or check.inputs[0].name in inputs
+        check
+        for check in _declared(families, whole=whole)
+        if reads(check.inputs[0]) or (whole and check.inputs[0].each)
     )
 
 
@@ -71,8 +78,9 @@ def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
     """The digests that the checks of one label may read, by label, then by the input name that the checks use."""
-    names = {one.source: one for check in _declared(run.families, whole=False) for one in check.inputs}
-    firsts = {check.inputs[0].name for check in _declared(run.families, whole=False)}
+    checks = _declared(run.families, whole=False)
+    names = {one.source: one for check in checks for one in check.inputs if not one.each}
+    firsts = {check.inputs[0].name for check in checks}
     found: dict[str, dict[str, str]] = {}
     pieces: list[tuple[str, str, str]] = []
     for output, digest in run.outputs(*names).items():
@@ -86,6 +94,31 @@ def _by_label(run: Run) -> dict[str, dict[str, str]]:
         shard = next((piece[:end] for end in range(1, len(piece) + 1) if piece[:end] in found), None)
         if shard is not None:
             found[shard][name] = digest
+    for check in checks:
+        if check.inputs[0].each:
+            for label, inputs in _by_group(run, check).items():
+                found.setdefault(label, {}).update(inputs)
+    return found
+
+
+def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
+    """The digests that the check of a group's blocks reads, by the label of the part that made the first input's.
+
+    A block belongs to the group whose label its own begins with.
+    """
+    made = f"{check.inputs[0].source}/"
+    groups = sorted(
+        label
+        for parts in list(run.parts.values())
+        for label, part in parts.items()
+        if any(name.startswith(made) for name in part.outputs)
+    )
+    found: dict[str, dict[str, str]] = {label: {} for label in groups}
+    for one in check.inputs:
+        for output, digest in run.outputs(one.source).items():
+            block = output.partition("/")[2]
+            group = groups[bisect.bisect_right(groups, block) - 1]
+            found[group][f"{one.name}/{block}"] = digest
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from tasks.core.checks import check_lengths, columns, refuse_if
@@ -14,7 +15,7 @@ from tasks.core.shards import id_hashes
 from tasks.core.stage import Part
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["check_text_vectors", "check_written"]
+__all__ = ["check_rows", "check_text_vectors", "check_written"]
 
 
 def check_written(
@@ -35,16 +36,45 @@ def check_written(
     column `key`. layer: the column of the nodes' layer. letters: the first letter of group labels, by layer. embedded:
     makes the embedded text from a row's `columns_embedded`.
     """
-    label = part.job.shard
     rows = columns(part, table, key, layer, *columns_embedded, "digest")
-    nodes, where = rows[key].to_list(), f"{table}/{label}"
-    of = columns(part, made_of, key)[key].unique(maintain_order=True).to_list()
-    refuse_if(nodes != of, f"{where}: not one row for each of {made_of}, in the order of their ids")
-    refuse_if(bool((rows[layer] != letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
-    strange = [node for node in nodes if not bits_of(node).startswith(label[1:])]
+    nodes = columns(part, made_of, key)[key].unique(maintain_order=True).to_list()
+    return check_rows(
+        rows,
+        nodes,
+        list(map(bits_of, nodes)),
+        part.pack(vectors),
+        label=part.job.shard,
+        names=(table, made_of, vectors),
+        letters=letters,
+        embedded=embedded,
+    )
+
+
+def check_rows(
+    rows: pl.DataFrame,
+    nodes: Sequence[str],
+    paths: Sequence[str],
+    pack: Mapping[str, NDArray[Any]],
+    *,
+    label: str,
+    names: tuple[str, str, str],
+    letters: str,
+    embedded: Callable[..., str] = str,
+) -> dict[str, int]:
+    """Compare the texts of the nodes with a label with these and with their vectors; returns the number of texts.
+
+    rows: the ids, the layers, what is embedded, and the digests, in this order. nodes, paths: what the rows should be
+    of, and the bits of each. names: of the table, of what the nodes come from, and of the vectors.
+    """
+    table, made_of, vectors = names
+    where = f"{table}/{label}"
+    found, layers, *inner, digests = rows.get_columns()
+    refuse_if(found.to_list() != list(nodes), f"{where}: not one row for each of {made_of}, in the order of their ids")
+    refuse_if(bool((layers != letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
+    strange = [node for node, path in zip(nodes, paths, strict=True) if not path.startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
-    texts = [embedded(*row) for row in rows.select(*columns_embedded).iter_rows()]
-    pack = check_text_vectors(part, vectors, texts, table, rows["digest"].to_list())
+    texts = [embedded(*row) for row in zip(*(column.to_list() for column in inner), strict=True)]
+    _check_vectors(pack, f"{vectors}/{label}", texts, where, digests.to_list())
     refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{vectors}/{label}: vectors of other nodes")
     return {table: len(nodes)}
 
@@ -54,10 +84,16 @@ def check_text_vectors(
 ) -> Mapping[str, NDArray[Any]]:
     """Compare some texts with the digests in a table, and with their vectors; returns the pack."""
     label, pack = part.job.shard, part.pack(vectors)
+    _check_vectors(pack, f"{vectors}/{label}", texts, f"{table}/{label}", digests)
+    return pack
+
+
+def _check_vectors(
+    pack: Mapping[str, NDArray[Any]], where: str, texts: Sequence[str], table: str, digests: Sequence[str] | None
+) -> None:
+    """Compare some texts with their digests and vectors. where, table: the names of the vectors and of the texts."""
     found = [row_key(text).hex() for text in texts]
-    refuse_if(digests is not None and digests != found, f"{table}/{label}: a text is not that of its digest")
-    where = f"{vectors}/{label}"
+    refuse_if(digests is not None and list(digests) != found, f"{table}: a text is not that of its digest")
     refuse_if(len(pack["vectors"]) != len(texts), f"{where}: {len(pack['vectors'])} rows for {len(texts)} texts")
     refuse_if([key.tobytes().hex() for key in pack["text_keys"]] != found, f"{where}: vectors of other texts")
     check_lengths(pack["vectors"], where)
-    return pack

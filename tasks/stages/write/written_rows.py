@@ -38,13 +38,14 @@ S = TypeVar("S", bound=WriterSettings)
 class KnownRows:
     """The reusable rows of earlier tables, without fallbacks, looked up by a key column; and `vectors`, by text.
 
-    The tables have the schema, with a column `stand_in`; the packs have `text_keys` and `vectors`.
+    The tables have the schema, with a column `stand_in`; packs of vectors have `text_keys` and `vectors`.
     """
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
         self._tables = [table.filter(pc.invert(table.column("stand_in"))) for table in part.reusable_tables(schema)]
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
+        packs = (pack for pack in part.reusable_packs() if "text_keys" in pack)
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
         """The rows of each known key, from the first table with the key."""

@@ -51,6 +51,11 @@ def test_what_is_under_a_node_is_what_it_is_above_of(data: st.DataObject) -> Non
         layers.append([[row for row in range(count) if homes[row] == home] for home in sorted(set(homes))])
         count = len(layers[-1])
     tree = tree_of(leaves, layers)
+    by_number = tree.parents[: tree.offsets[-2]] - tree.offsets[1:-1].repeat(np.diff(tree.offsets[:-1]))
+    again = LayeredTree.of_parents(tree.offsets, by_number.astype(np.uint8))
+    assert np.array_equal(again.parents, tree.parents)
+    assert np.array_equal(again.children.indptr, tree.children.indptr)
+    assert np.array_equal(again.children.indices, tree.children.indices)
     chosen = np.array(data.draw(st.lists(st.booleans(), min_size=leaves, max_size=leaves)), np.bool_)
     allowed, sizes = tree.allowed_above(chosen), tree.summed(np.ones(leaves, np.int64))
     for row in range(len(tree.parents)):

@@ -24,6 +24,11 @@ TREE: Arrays = {
     "children.indices": np.array([0, 1, 2, 3, 4, 5], np.int32),
     "parents": np.array([4, 4, 5, 5, 6, 6, -1], np.int32),
 }
+PARENTS: Arrays = {
+    "layer_offsets": np.array([0, 4, 6, 7]),
+    "above": np.array([0, 0, 1, 1, 0, 0], np.uint8),
+    "stand_ins": np.zeros(3, np.uint8),
+}
 INDEX: Arrays = {
     "vectors": np.zeros((5, 8), np.int16),
     "level_offsets": np.array([0, 3, 5]),
@@ -50,7 +55,7 @@ def check(name: str, arrays: Arrays, **other: np.ndarray) -> str:
 
 
 def test_arrays_that_fit_have_nothing_wrong() -> None:
-    assert check("lsh_tree/tree", TREE) == ""
+    assert check("lsh_tree/tree", TREE) == check("lsh_tree/tree", PARENTS) == ""
     assert check("community_tree/index", INDEX) == ""
     assert check("bm25/p0", TERMS) == ""
     assert check("what/nobody/knows", TERMS) == ""
@@ -89,6 +94,26 @@ def test_arrays_that_fit_have_nothing_wrong() -> None:
 )
 def test_a_tree_that_is_none_is_told(other: Arrays, why: str) -> None:
     assert why in check("lsh_tree/tree", TREE, **other)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"above": np.array([0, 0, 2, 1, 0, 0], np.uint8)}, "number 2; the layer above has 2 nodes"),
+        ({"above": np.array([0, 0, 1, 1, 0, 1], np.uint8)}, "number 1; the layer above has 1 nodes"),
+        ({"above": np.array([0, 0, 1, 1, 0], np.uint8)}, "5 nodes have a parent"),
+        ({"above": np.array([0, 0, -1, 1, 0, 0])}, "-1; expected 0 at least"),
+        ({"above": np.array([0.0, 0, 1, 1, 0, 0])}, "holds float64; expected integer"),
+        ({"stand_ins": np.zeros(4, np.uint8)}, "expected 3 where it has 4"),
+        ({"layer_offsets": np.array([0, 4, 6, 1 << 40])}, "nodes above the lowest layer; expected 3"),
+        ({"layer_offsets": np.array([1, 4, 6, 7])}, "6 nodes have a parent"),
+        ({"layer_offsets": np.array([0, 4, 2, 7])}, "does not rise"),
+        ({"layer_offsets": np.array([0, 6, 6, 9])}, "number 1; the layer above has 0 nodes"),
+        ({"layer_offsets": np.array([6])}, "6 nodes have a parent"),
+    ],
+)
+def test_parents_that_are_none_are_told(other: Arrays, why: str) -> None:
+    assert why in check("lsh_tree/tree", PARENTS, **other)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +177,10 @@ def test_arrays_that_are_not_those_of_the_manifest_are_corrupt(writer: SnapshotW
 
 
 def test_a_tree_without_end_is_refused_before_it_is_climbed(writer: SnapshotWriter) -> None:
-    changed("lsh_tree/tree", "parents", np.zeros_like)(writer)
+    changed("lsh_tree/tree", "above", np.ones_like)(writer)
     writer.publish()
     with indexmill.open(writer.store.root) as snapshot:
-        with pytest.raises(CorruptBlob, match="do not agree"):
+        with pytest.raises(CorruptBlob, match="the layer above has 1 nodes"):
             snapshot.retrieve("who paid for the bridge?", method="lsh_tree")
         assert snapshot.retrieve("who paid for the bridge?", method="dense")
 

@@ -57,11 +57,9 @@ def checks() -> Iterator[dict[str, Check]]:
                 (segments if stage == "lsh_segments" else of_shard.setdefault(label, {})).update(outputs)
         whole = of_shard.pop("all")
         for label, inputs in of_shard.items():
-            inputs |= {
-                name: held[f"{name}/{label}"]
-                for name, held in (("segments", segments), ("entities", whole))
-                if f"{name}/{label}" in held
-            }
+            inputs |= {"entities": whole[f"entities/{label}"]} if f"entities/{label}" in whole else {}
+            blocks = {name.partition("/")[2] for name in inputs if name.startswith("summaries/")}
+            inputs |= {f"segments/{block}": segments[f"segments/{block}"] for block in blocks}
         inputs = {f"mentions/{label}": outputs["mentions"] for label, outputs in of_shard.items() if label[0] == "p"}
         inputs |= {
             f"{name}/{label}": outputs[name]
@@ -82,8 +80,10 @@ def test_a_sound_store_passes(checks: dict[str, Check]) -> None:
 def test_what_belongs_to_another_shard_is_refused(checks: dict[str, Check], letter: str) -> None:
     labels = sorted(label for label in checks if label[0] == letter and label != "all")
     strange = labels[-1][:-1] + ("0" if labels[-1][-1] == "1" else "1") if labels[-1] != letter else letter + "0"
+    check = checks[labels[-1]]
+    blocks = {name.replace(f"/{labels[-1]}", f"/{strange}"): digest for name, digest in check.inputs.items()}
     with pytest.raises(CheckError, match="belong"):
-        checks[labels[-1]].with_shard(strange).run()
+        Check(check.store, strange, blocks).run()
 
 
 def test_passages_of_another_shard_are_refused(checks: dict[str, Check]) -> None:

@@ -41,7 +41,7 @@ def test_a_sound_tree_passes(pack: dict[str, Any]) -> None:
 
 
 def test_rows_that_are_missing_are_refused(pack: dict[str, Any]) -> None:
-    refuses(pack | {"codes": pack["codes"][:-1]}, "'codes' has the shape")
+    refuses(pack | {"above": pack["above"][:-1]}, "nodes have a parent; expected all below the uppermost")
     with pytest.raises(CheckError, match="40 nodes for 39 passages"):
         check_tree(pack, 39, len(pack["stand_ins"]))
 
@@ -58,18 +58,15 @@ def test_segments_out_of_bounds_are_refused(pack: dict[str, Any]) -> None:
     refuses(pack | {"bounds": np.array([largest, largest, layers, seed])}, "segments are not of 4 to 4")
 
 
-def test_a_passage_that_no_root_reaches_is_refused(pack: dict[str, Any]) -> None:
-    parents, indptr = pack["parents"].copy(), pack["children.indptr"].copy()
-    lost = pack["children.indices"][0]
-    parents[lost] = -1
-    refuses(pack | {"parents": parents}, "children and parents do not agree")
-    indptr[1:] -= 1
-    children = {"children.indptr": indptr, "children.indices": pack["children.indices"][1:]}
-    refuses(pack | {"parents": parents, **children}, "a root below the uppermost layer")
+def test_a_parent_that_is_not_there_is_refused(pack: dict[str, Any]) -> None:
+    above, offsets = pack["above"].copy(), pack["layer_offsets"]
+    above[0] = offsets[2] - offsets[1]
+    refuses(pack | {"above": above}, "a parent has the number")
 
 
-def test_children_that_are_not_those_of_their_parents_are_refused(pack: dict[str, Any]) -> None:
-    indices = pack["children.indices"].copy()
-    low = int(pack["children.indptr"][1])
-    indices[[0, low]] = indices[[low, 0]]
-    refuses(pack | {"children.indices": indices}, "children and parents do not agree")
+def test_a_child_that_is_taken_from_its_segment_is_refused(pack: dict[str, Any]) -> None:
+    """Every number of `above` is a parent, so what is wrong shows in the sizes of segments."""
+    smallest, largest, *_ = pack["bounds"].tolist()
+    above = pack["above"].copy()
+    above[: pack["layer_offsets"][1]] = 0
+    refuses(pack | {"above": above}, f"segments are not of {smallest} to {largest}")

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.lsh_scale import layers_over
+from tasks.core.groups import hex_ids, id_bytes
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
+from tasks.families.lsh_tree.segmentation import node_id
 
 DIMENSION = 32
 PLANES = Hyperplanes(0, DIMENSION)
@@ -20,24 +22,22 @@ BOUNDS = Bounds(smallest=6, largest=12, layers=5)
 
 
 class Mean:
-    """A summary is the digest of its children's; its vector their mean, of length one. Remembers what it made."""
+    """A summary is the digest of its children's. Remembers what it made."""
 
     def __init__(self) -> None:
-        self.made: dict[str, tuple[str, np.ndarray]] = {}
+        self.made: dict[str, str] = {}
         self.calls = 0
 
-    def __call__(self, layer: Layer) -> Nodes:
-        for (identifier, children), rows in zip(layer.children(), layer.segments.rows(), strict=True):
-            if identifier in self.made:
-                continue
-            self.calls += 1
-            text = "\n".join(digest for _, digest in children)
-            rows = np.array(sorted(rows.tolist(), key=lambda row: layer.below.ids[row]))
-            mean = layer.below.vectors[rows].astype(np.float64).sum(axis=0)  # type: ignore[index]
-            vector = mean / max(np.linalg.norm(mean), 1e-12)
-            self.made[identifier] = hashlib.sha256(text.encode()).hexdigest(), vector.astype(np.float32)
-        made = [self.made[identifier] for identifier in layer.ids]
-        return Nodes(layer.ids, [digest for digest, _ in made], np.stack([vector for _, vector in made]))
+    def __call__(self, layer: Layer) -> np.ndarray:
+        for identifier, children in layer.inputs():
+            if identifier not in self.made:
+                self.calls += 1
+                self.made[identifier] = digest("\n".join(of for _, of in children))
+        return id_bytes([self.made[identifier] for identifier in hex_ids(layer.ids)])
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def passages(names: Sequence[int], clusters: int = 0) -> Nodes:
@@ -48,22 +48,22 @@ def passages(names: Sequence[int], clusters: int = 0) -> Nodes:
         if clusters:
             centre = np.random.default_rng(10**6 + name % clusters).standard_normal(DIMENSION)
             vectors[row] = vectors[row] * np.float32(0.5) + centre.astype(np.float32)
-    ids = [hashlib.sha256(f"passage {name}".encode()).hexdigest()[:32] for name in names]
-    return Nodes(ids, [hashlib.sha256(f"text {name}".encode()).hexdigest() for name in names], vectors)
+    ids = [digest(f"passage {name}") for name in names]
+    return Nodes(id_bytes(ids), id_bytes([digest(f"text {name}") for name in names]), PLANES.codes(vectors))
 
 
 def tree(nodes: Nodes, summarise: Mean | None = None, bounds: Bounds = BOUNDS) -> list[Layer]:
-    return layers_over(nodes, summarise or Mean(), PLANES, bounds)
+    return layers_over(nodes, summarise or Mean(), bounds)
 
 
 def new_ids(layers: Sequence[Layer], known: Sequence[Layer]) -> list[int]:
     """Per layer, how many of its summaries an earlier tree does not hold."""
-    there = {one for layer in known for one in layer.ids}
-    return [sum(one not in there for one in layer.ids) for layer in layers]
+    there = {one for layer in ids(known) for one in layer}
+    return [sum(one not in there for one in layer) for layer in ids(layers)]
 
 
 def ids(layers: Sequence[Layer]) -> list[list[str]]:
-    return [layer.ids for layer in layers]
+    return [hex_ids(layer.ids) for layer in layers]
 
 
 @settings(max_examples=30)
@@ -91,8 +91,8 @@ def test_update_equals_rebuild_after_any_inserts_and_deletes(
 @given(st.integers(0, 700), st.sampled_from([0, 2]), st.integers(1, 5))
 def test_every_passage_is_reached_once_from_the_roots(rows: int, clusters: int, most: int) -> None:
     layers = tree(passages(range(rows), clusters), bounds=Bounds(6, 12, most))
-    roots = list(layers[-1].ids) if layers else passages(range(rows)).ids
-    children = {node: [child for child, _ in under] for layer in layers for node, under in layer.children()}
+    roots = hex_ids(layers[-1].ids if layers else passages(range(rows)).ids)
+    children = {node: [child for child, _ in under] for layer in layers for node, under in layer.inputs()}
     reached, pending = [], list(roots)
     while pending:
         node = pending.pop()
@@ -100,7 +100,7 @@ def test_every_passage_is_reached_once_from_the_roots(rows: int, clusters: int, 
             pending += children[node]
         else:
             reached.append(node)
-    assert sorted(reached) == sorted(passages(range(rows)).ids)
+    assert sorted(reached) == sorted(hex_ids(passages(range(rows)).ids))
     assert all(6 <= len(under) <= 12 for under in children.values())
     assert len(layers) == most or len(roots) <= 12
     assert [layer.number for layer in layers] == list(range(1, len(layers) + 1))
@@ -144,19 +144,31 @@ def test_an_inserted_passage_redoes_three_segments_a_layer_at_most_on_average(cl
 
 
 def test_an_edited_text_redoes_its_ancestors_alone() -> None:
-    """Where the vector stays: segments and vectors are the same, and one node per layer has another child."""
+    """Where the vector stays: segments and places are the same, and one node per layer has another child."""
     nodes = passages(range(1000))
     layers = tree(nodes)
-    digests = list(nodes.digests)
-    digests[123] = "another text"
-    after = tree(Nodes(nodes.ids, digests, nodes.vectors))
+    digests = nodes.digests.copy()
+    digests[123] += 1
+    after = tree(Nodes(nodes.ids, digests, nodes.codes))
     assert new_ids(after, layers) == [1] * len(layers)
 
 
-def test_another_summariser_or_seed_makes_other_nodes() -> None:
+def test_another_summariser_or_other_codes_make_other_nodes() -> None:
     nodes = passages(range(100))
-    one = layers_over(nodes, Mean(), PLANES, BOUNDS)
-    other = layers_over(nodes, Mean(), PLANES, BOUNDS, "another")
+    one, other = tree(nodes), layers_over(nodes, Mean(), BOUNDS, "another")
     assert new_ids(other, one) == [len(layer.ids) for layer in other]
     assert one[0].segments.order.tolist() == other[0].segments.order.tolist()
-    assert layers_over(nodes, Mean(), Hyperplanes(1, DIMENSION), BOUNDS)[0].ids != one[0].ids
+    codes = np.random.default_rng(0).permutation(nodes.codes)
+    assert ids(tree(Nodes(nodes.ids, nodes.digests, codes)))[0] != ids(one)[0]
+
+
+def test_a_node_hashes_its_inputs_and_lies_where_its_middle_child_does() -> None:
+    nodes = passages(range(100))
+    (layer, *_) = tree(nodes)
+    inputs = list(layer.inputs())
+    assert [node for node, _ in inputs] == hex_ids(layer.ids)
+    for (node, children), rows, code in zip(inputs, layer.segments.rows(), layer.codes, strict=True):
+        held = [(hex_ids(nodes.ids[[row]])[0], hex_ids(nodes.digests[[row]])[0]) for row in rows.tolist()]
+        assert children == sorted(held)
+        assert node == node_id(1, held, "mean")
+        assert code == nodes.codes[rows[len(rows) // 2]]

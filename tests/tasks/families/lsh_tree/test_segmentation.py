@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tasks.core.shards import id_hashes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.families.lsh_tree.segmentation import BLOCKS, Segments, centres, node_id, segment
+from tasks.families.lsh_tree.segmentation import Segments, gray_ranks, node_id
+from tasks.families.lsh_tree.segmentation import segment as segment_codes
 
 DIMENSION = 16
 PLANES = Hyperplanes(0, DIMENSION)
@@ -37,6 +38,10 @@ def made(kind: str, rows: int, seed: int = 0) -> np.ndarray:
         "mixed": np.where(np.arange(rows)[:, None] % 2, one, random),
     }[kind]
     return vectors.astype(np.float32)
+
+
+def segment(keys: np.ndarray, vectors: np.ndarray, planes: Hyperplanes, smallest: int, largest: int) -> Segments:
+    return segment_codes(keys, planes.codes(vectors), smallest, largest)
 
 
 def keys_of(rows: int, start: int = 0) -> np.ndarray:
@@ -83,22 +88,11 @@ def test_segments_and_their_order_are_a_function_of_the_set(
     assert np.array_equal(again.offsets, found.offsets)
 
 
-@settings(max_examples=30)
-@given(st.sampled_from(KINDS), st.integers(0, 60))
-def test_vectors_may_be_given_by_a_function_of_rows(kind: str, rows: int) -> None:
-    keys, vectors = keys_of(rows), made(kind, rows)
-    found = segment(keys, vectors, PLANES, 3, 6)
-    asked = segment(keys, lambda wanted: vectors[wanted], PLANES, 3, 6)
-    assert np.array_equal(asked.order, found.order)
-    assert np.array_equal(asked.offsets, found.offsets)
-
-
 def trie(keys: np.ndarray, vectors: np.ndarray, smallest: int, largest: int) -> list[list[int]]:
     """The segmentation as its description says it, one node after another."""
-    blocks = [PLANES.codes(vectors, block).tolist() for block in range(BLOCKS)]
+    codes = PLANES.codes(vectors).tolist()
     bits = [
-        "".join(f"{block[row]:064b}" for block in blocks)
-        + "".join(f"{byte:08b}" for byte in hashlib.sha256(keys[row].tobytes()).digest())
+        f"{codes[row]:064b}" + "".join(f"{byte:08b}" for byte in hashlib.sha256(keys[row].tobytes()).digest())
         for row in range(len(keys))
     ]
 
@@ -185,14 +179,6 @@ def test_equal_vectors_are_told_apart_by_their_keys() -> None:
     assert sum(ends) >= len(ends) - 1  # no more than one segment is on both sides of the first bit
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_a_vector_that_is_no_number_is_refused(wrong: float) -> None:
-    vectors = made("random", 30)
-    vectors[7, 3] = wrong
-    with pytest.raises(ValueError, match="NaN"):
-        segment(keys_of(30), vectors, PLANES, 6, 12)
-
-
 def test_a_repeated_key_is_refused() -> None:
     keys = keys_of(30).copy()
     keys[20] = keys[5]
@@ -209,10 +195,12 @@ def test_bounds_that_cannot_hold_are_refused() -> None:
         segment(keys_of(30), made("random", 30), PLANES, 8, 12)
     with pytest.raises(ValueError, match="smallest"):
         segment(keys_of(30), made("random", 30), PLANES, 0, 12)
-    with pytest.raises(ValueError, match="a vector per key"):
+    with pytest.raises(ValueError, match=r"codes \(n,\).*\(29,\)"):
         segment(keys_of(30), made("random", 29), PLANES, 6, 12)
-    with pytest.raises(ValueError, match="uint8"):
-        segment(keys_of(30)[:, :16], made("random", 30), PLANES, 6, 12)
+    with pytest.raises(ValueError, match=r"8 or more\) uint8.*\(30, 7\)"):
+        segment(keys_of(30)[:, :7], made("random", 30), PLANES, 6, 12)
+    with pytest.raises(ValueError, match="int64"):
+        segment_codes(keys_of(2), np.zeros(2, np.int64), 6, 12)
 
 
 def test_an_id_says_what_its_summary_was_made_from() -> None:
@@ -230,29 +218,14 @@ def test_an_id_says_what_its_summary_was_made_from() -> None:
     assert len({found, *others}) == 6
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)[:, None]).astype(np.float32)
+def test_the_middle_of_a_segment_is_its_middle_row_or_the_later_of_two() -> None:
+    found = Segments(np.array([4, 0, 1, 3, 2, 5]), np.array([0, 1, 3, 6]))
+    assert found.middles().tolist() == [4, 1, 2]
+    assert Segments(np.empty(0, np.int64), np.zeros(1, np.int64)).middles().tolist() == []
 
 
-def test_the_centre_of_a_segment_is_the_mean_direction_of_its_vectors() -> None:
-    vectors = np.array([[1, 0], [0, 1], [0.6, 0.8], [0, 1], [0, -1]], dtype=np.float32)
-    found = Segments(np.array([2, 0, 1, 3, 4]), np.array([0, 2, 3, 5]))
-    #  (0.6, 0.8) + (1, 0) is twice (0.8, 0.4); what cancels out has no direction
-    expected = np.array([[0.8, 0.4] / np.sqrt(0.8), [0, 1], [0, 0]], dtype=np.float32)
-    assert np.allclose(centres(found, vectors, 2), expected, atol=1e-6)
-    assert centres(Segments(np.empty(0, np.int64), np.zeros(1, np.int64)), vectors[:0], 2).shape == (0, 2)
-
-
-@given(st.sampled_from(KINDS), st.integers(1, 120), BOUNDS, st.integers(0, 99))
-def test_a_centre_has_the_same_bits_in_any_order_and_company(
-    kind: str, rows: int, bounds: tuple[int, int], seed: int
-) -> None:
-    vectors = unit(made(kind, rows, seed))
-    found = segment(keys_of(rows), vectors, PLANES, *bounds)
-    together = centres(found, vectors, DIMENSION)
-    shuffled = np.random.default_rng(seed).permutation(rows)
-    moved = Segments(np.argsort(shuffled)[found.order], found.offsets)
-    assert np.array_equal(centres(moved, lambda asked: vectors[shuffled][asked], DIMENSION), together)
-    for own, centre in zip(found.rows(), together, strict=True):
-        alone = Segments(np.arange(len(own))[::-1], np.array([0, len(own)]))
-        assert np.array_equal(centres(alone, vectors[own], DIMENSION)[0], centre)
+def test_the_rank_of_a_code_is_its_place_in_gray_order() -> None:
+    """The n-th code in Gray order is n ^ (n >> 1)."""
+    ranks = np.arange(1000, dtype=np.uint64)
+    assert np.array_equal(gray_ranks(ranks ^ (ranks >> np.uint64(1))), ranks)
+    assert gray_ranks(np.array([2**63], np.uint64)).tolist() == [2**64 - 1]

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from indexmill.families.lsh_tree.summaries import open_tree
 from indexmill.models.embedder import HashEmbedder
-from indexmill.retrieve.grid import SCALE
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.packs import open_pack
 from storage import lineage
-from storage.tables import read_table
+from tasks.core.groups import hex_ids
 from tasks.families.lsh_tree.axes import AXES, principal_axes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.families.lsh_tree.segmentation import node_id
-from tasks.families.lsh_tree.tables import LSH_SEGMENTS
+from tasks.families.lsh_tree.segmentation import gray_ranks, node_id
 from tasks.families.lsh_tree.topics import TOPICS
 from tasks.stages.embed.embed import row_key
 from tests.corpora import documents
@@ -35,52 +35,72 @@ def tree(snapshot: Snapshot) -> dict[str, Any]:
     return dict(snapshot.arrays("lsh_tree/tree"))
 
 
-def test_every_node_is_what_its_id_says(index: Index) -> None:
-    index.build(documents(60))
+def private(index: Index, stage: str) -> dict[str, dict[str, np.ndarray]]:
+    """The packs that a stage made for the newest version, by output and label."""
     store = index.store()
     with index.snapshot() as snapshot:
-        pack, summaries = tree(snapshot), snapshot.table("summaries").to_pylist()
+        entries = lineage.read(store, snapshot.manifest.lineage).entries
+    return {
+        name if "/" in name else f"{name}/{entry.shard}": dict(open_pack(store.open_local(digest)))
+        for entry in entries
+        if entry.stage == stage
+        for name, digest in entry.outputs.items()
+        if not name.startswith("summaries/")
+    }
+
+
+def test_every_node_is_what_its_id_says(index: Index) -> None:
+    index.build(documents(60))
+    with index.snapshot() as snapshot:
+        offsets, drawn = tree(snapshot)["layer_offsets"], open_tree(snapshot)
+        summaries = snapshot.table("summaries").to_pylist()
         passages = snapshot.table("passages")["passage_id"].to_pylist()
         keys = np.concatenate([snapshot.arrays(one.name)["passage_keys"] for one in snapshot.shards("vectors")])
         fingerprint = digest_of(canonical_json(snapshot.manifest.models["llm"]))
         counts = snapshot.manifest.families["lsh_tree"].counts
-        entries = lineage.read(store, snapshot.manifest.lineage).entries
     ids = [*passages, *(row["node_id"] for row in summaries)]
     digests = [*(key.tobytes().hex() for key in keys), *(row["digest"] for row in summaries)]
     layers = [0] * len(passages) + [row["layer"] for row in summaries]
-    assert layers == np.repeat(np.arange(counts["layers"] + 1), np.diff(pack["layer_offsets"])).tolist()
+    assert layers == np.repeat(np.arange(counts["layers"] + 1), np.diff(offsets)).tolist()
     assert counts["layers"] >= 3
-    for number, row in enumerate(summaries):
-        low, high = pack["children.indptr"][number : number + 2]
-        children = pack["children.indices"][low:high].tolist()
+    for number, row in enumerate(summaries, len(passages)):
+        children = drawn.members(number).tolist()
         assert {layers[child] for child in children} == {row["layer"] - 1}
         made_of = [(ids[child], digests[child]) for child in children]
         assert row["node_id"] == node_id(row["layer"], made_of, fingerprint)
         assert row["digest"] == row_key(row["text"]).hex()
-    segments = [
-        read_table(store, digest, LSH_SEGMENTS)
-        for entry in entries
-        if entry.stage == "lsh_segments"
-        for name, digest in entry.outputs.items()
-        if name.startswith("segments/")
-    ]
-    assert sum(table.num_rows for table in segments) == int((pack["parents"] >= 0).sum())
+    segments = private(index, "lsh_segments").values()
+    assert sum(len(pack["children.ids"]) for pack in segments) == len(ids) - counts["roots"]
 
 
-def test_codes_are_of_the_passages_vectors_and_of_the_mean_of_a_summarys_children(index: Index) -> None:
+def test_codes_are_of_the_passages_vectors_and_of_the_middle_child_of_a_summary(index: Index) -> None:
     index.build(documents(30))
     with index.snapshot() as snapshot:
-        pack = tree(snapshot)
-        places = [row for one in snapshot.shards("vectors") for row in snapshot.arrays(one.name)["passages"]]
-    for low, high in pairwise(pack["children.indptr"].tolist()):
-        mean = np.rint(np.stack(places)[pack["children.indices"][low:high]] * SCALE).sum(axis=0, dtype=np.float64)
-        places.append((mean / np.sqrt((mean**2).sum())).astype(np.float32))
-    assert len(places) > 30 + 10
+        hyperplanes = tree(snapshot)["hyperplanes"]
+        vectors = np.concatenate(snapshot.vectors("vectors", "passages"))
+        passages = snapshot.table("passages")["passage_id"].to_pylist()
     axes = principal_axes(HashEmbedder().encode(sorted(TOPICS)))
     planes = Hyperplanes(0, 64, axes)
-    assert np.array_equal(pack["hyperplanes"][:AXES], axes)
-    assert np.array_equal(pack["hyperplanes"][AXES:], Hyperplanes(0, 64).normals()[AXES:])
-    assert np.array_equal(pack["codes"], planes.codes(np.stack(places)))
+    assert np.array_equal(hyperplanes[:AXES], axes)
+    assert np.array_equal(hyperplanes[AXES:], Hyperplanes(0, 64).normals()[AXES:])
+    codes = dict(zip(passages, planes.codes(vectors).tolist(), strict=True))
+    found = [pack["codes"] for _, pack in sorted(private(index, "lsh_codes").items())]
+    assert np.concatenate(found).tolist() == list(codes.values())
+    blocks = private(index, "lsh_segments")
+    assert len({label[0] for label in (name.partition("/")[2] for name in blocks)}) > 1
+    for _, pack in sorted(blocks.items()):
+        children = hex_ids(pack["children.ids"])
+        for node, code, (low, high) in zip(
+            hex_ids(pack["ids"]), pack["codes"].tolist(), pairwise(pack["children.indptr"].tolist()), strict=True
+        ):
+            below = np.array([codes[child] for child in children[low:high]], np.uint64)
+            assert (
+                code
+                == sorted(below.tolist(), key=lambda one: int(gray_ranks(np.array([one], np.uint64))[0]))[
+                    (high - low) // 2
+                ]
+            )
+            codes[node] = code
 
 
 @pytest.mark.parametrize("count", [1, 12, 13])
@@ -92,8 +112,9 @@ def test_a_corpus_that_fits_into_one_segment_has_no_summary(index: Index, count:
         pack = tree(snapshot)
     assert counts["layers"] == (count > 12)
     assert counts["nodes"] == counts["layers"] * counts["roots"]
-    assert len(pack["codes"]) == count + counts["nodes"]
-    assert (pack["parents"] == -1).sum() == counts["roots"] == (count if count <= 12 else 2)
+    assert pack["layer_offsets"][-1] == count + counts["nodes"]
+    assert counts["roots"] == (count if count <= 12 else 2)
+    assert pack["above"].tolist() == [] if count <= 12 else sorted(set(pack["above"].tolist())) == [0, 1]
 
 
 def test_layers_end_where_the_settings_say(index: Index) -> None:
@@ -147,3 +168,49 @@ def test_other_settings_of_the_tree_make_another(index: Index, change: dict[str,
     assert second.manifest != first.manifest
     assert second.manifest == index.beside().build(rows, **change).manifest
     assert index.build(rows).manifest == first.manifest
+
+
+def test_a_night_writes_the_blocks_and_the_codes_of_what_changed(quick: Path) -> None:
+    """The others are the same blobs, so nothing of them is written again."""
+    index = Index(
+        quick / "store",
+        "families.lsh_tree",
+        families={"lsh_tree": {"smallest": 2, "largest": 4, "group": 4}},
+        shards={"document_tokens": 2000},
+    )
+    rows = documents(200)
+    kept: dict[str, list[dict[str, str]]] = {}
+    for night in (rows, edited(rows)):
+        index.build(night)
+        store = index.store()
+        with index.snapshot() as snapshot:
+            entries = lineage.read(store, snapshot.manifest.lineage).entries
+            published = {one.name: one.digest for one in snapshot.manifest.artifacts}
+        for stage in ("lsh_codes", "lsh_segments"):
+            kept.setdefault(stage, []).append(
+                {
+                    f"{one.shard} {name}": digest
+                    for one in entries
+                    if one.stage == stage
+                    for name, digest in one.outputs.items()
+                }
+            )
+        for table in ("summaries", "summary_vectors"):
+            kept.setdefault(table, []).append(
+                {name: digest for name, digest in published.items() if name.startswith(f"{table}/")}
+            )
+    for name, (before, after) in kept.items():
+        written = {label for label, digest in after.items() if digest not in before.values()}
+        assert 0 < len(written) < len(after) / 3, name
+
+
+def test_an_update_of_other_blocks_equals_a_rebuild(index: Index) -> None:
+    """Blocks come, split, join and go with the corpus, and leave no trace."""
+    rows = documents(60)
+    seen = set()
+    for count in (60, 13, 40):
+        corpus = dict(list(rows.items())[:count])
+        assert index.build(corpus).manifest == index.beside(str(count)).build(corpus).manifest
+        with index.snapshot() as snapshot:
+            seen.add(tuple(one.name for one in snapshot.shards("summaries")))
+    assert len(seen) == 3

@@ -1,0 +1,114 @@
+"""Blocks: the summaries of one layer in tables small enough that a changed passage rewrites little.
+
+The path of a summary is the rank of its code in Gray order, then its id: 192 bits, a function of the summary alone. A
+block is a leaf of the trie over these paths (`tasks.core.shards`) that holds as many summaries as `most_of` says, and
+its label is the letter of its layer and its bits. So the summaries above passages that are alike are in the same block,
+layer by layer, and what is new there leaves the other blocks as they are. A part makes the texts of the blocks of one
+subtree, a group.
+
+Blocks by the hash of an id, as groups of texts were cut before, spread the few hundred summaries that a night changes
+over all of them. Blocks of equal sizes along the order of the codes (segments of segments) would be fewer, but what
+begins where would depend on the neighbours, and an earlier part is found by its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tasks.core.groups import Ids, id_order
+from tasks.core.shards import assign, id_hash
+from tasks.families.lsh_tree.segmentation import gray_ranks
+
+__all__ = ["LETTERS", "Places", "bits_of_paths", "blocks_of", "document_paths", "groups_of", "most_of"]
+
+LETTERS = "abcdfghijklmnoqr"
+"""The letter of each layer's blocks, from layer 1: `e` and `p` are shards of entities and of documents."""
+
+_MOST = (64, 32, 16)
+"""The most summaries of a block in the first layer, the second, and those above (docs/measurements/lsh_tree.md)."""
+
+_PATH_BYTES = 24
+
+
+def most_of(layer: int, group: int) -> int:
+    """The most summaries in a block of a layer: fewer above, where a larger share of them changes.
+
+    group: the most that one part makes.
+    """
+    return min(_MOST[min(layer, len(_MOST)) - 1], group)
+
+
+def _paths(ranks: NDArray[np.uint64], ids: Ids) -> NDArray[np.uint8]:
+    return np.concatenate([ranks.astype(">u8").view(np.uint8).reshape(-1, 8), ids], axis=1)
+
+
+def blocks_of(ids: Ids, codes: NDArray[np.uint64], most: int, letter: str) -> dict[str, NDArray[np.int64]]:
+    """The rows of each block, by label: labels sorted, rows in the order of their ids."""
+    hashes = np.zeros((len(ids), 32), dtype=np.uint8)
+    hashes[:, :_PATH_BYTES] = _paths(gray_ranks(codes), ids)
+    found = assign(hashes, np.ones(len(ids), dtype=np.int64), most, letter=letter)
+    return {label: rows[id_order(ids[rows])] for label, rows in found.items()}
+
+
+def bits_of_paths(ids: Ids, codes: NDArray[np.uint64]) -> list[str]:
+    """The path of each summary as bits."""
+    return [f"{int.from_bytes(path, 'big'):0192b}" for path in map(bytes, _paths(gray_ranks(codes), ids))]
+
+
+def document_paths(documents: pa.Array) -> NDArray[np.uint64]:
+    """The first 64 bits of each document's path in the trie of shards."""
+    encoded = documents.dictionary_encode()
+    hashes = b"".join(id_hash(document)[:8] for document in encoded.dictionary.to_pylist())
+    distinct = np.frombuffer(hashes, dtype=">u8").astype(np.uint64)
+    found: NDArray[np.uint64] = distinct[encoded.indices.to_numpy()]
+    return found
+
+
+def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
+    """The blocks of each part, by the label of the part: the largest subtrees of at most `most` blocks.
+
+    labels: of all blocks of a layer, the leaves of one trie. A function of the labels alone.
+    """
+    found: dict[str, list[str]] = {}
+    pending = [(labels[0][0], sorted(labels))] if labels else []
+    while pending:
+        prefix, held = pending.pop()
+        if len(held) <= max(most, 1):
+            found[prefix] = held
+            continue
+        sides = ([label for label in held if label.startswith(prefix + bit)] for bit in "01")
+        pending += [(prefix + bit, side) for bit, side in zip("01", sides, strict=True) if side]
+    return dict(sorted(found.items()))
+
+
+class Places:
+    """Which shard or block of some holds a text, by its path: `labels` are the leaves of one trie."""
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        self._labels = sorted(labels)
+        firsts = [int(label[1:].ljust(8 * _PATH_BYTES, "0") or "0", 2) for label in self._labels]
+        self._firsts = _words(
+            np.frombuffer(b"".join(first.to_bytes(_PATH_BYTES, "big") for first in firsts), np.uint8).reshape(
+                -1, _PATH_BYTES
+            )
+        )
+
+    def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
+        """The label of each text. paths: the first 64 bits of each path. ids: the bits after these, where they count.
+
+        Raises LookupError for a text that is in none.
+        """
+        at = np.searchsorted(self._firsts, _words(_paths(paths, ids)), side="right") - 1
+        if (at < 0).any():
+            raise LookupError(f"no label of {self._labels[:3]} ... holds a text")
+        return [self._labels[one] for one in at.tolist()]
+
+
+def _words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Rows of bytes as strings, which compare like them: all are of one length."""
+    words: NDArray[np.bytes_] = np.ascontiguousarray(rows).reshape(-1).view(f"S{rows.shape[1]}")
+    return words

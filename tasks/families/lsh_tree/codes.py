@@ -1,0 +1,62 @@
+"""Stage `lsh_codes`: the codes of a shard's passages (EraRAG, III.B), by which they are cut into segments.
+
+The codes of the shards that a night leaves alone are there, and nobody reads their vectors for them. This is the one
+place where lsh_tree reads vectors of passages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from indexmill.retrieve.shared_schema import VECTORS
+from indexmill.store.pack_schema import Array, PackSchema, hashes
+from schemas.tables import PASSAGES
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, concatenated
+from tasks.families.lsh_tree.axes import DIRECTIONS
+from tasks.families.lsh_tree.hyperplanes import Hyperplanes
+
+__all__ = ["CODES", "STAGE", "CodeSettings", "planes_of"]
+
+CODES = PackSchema(
+    "where the passages of a shard lie, row by row with `passages`",
+    {
+        "codes": Array("uint64", ("passages",), "on which side of each hyperplane the vectors lie"),
+        "digests": hashes("passages", "of the embedded texts: see tasks.stages.embed.embed.row_key"),
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeSettings(Settings):
+    """seed: of the hyperplanes. dimension: of the vectors."""
+
+    seed: int
+    dimension: int
+
+
+def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
+    """The hyperplanes of a seed and of the input `axes`."""
+    return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
+
+
+def _compute(part: Part[CodeSettings]) -> Outputs:
+    vectors, passages = concatenated(part.packs("vectors")), part.rows_of("passages")
+    if len(vectors["passages"]) != passages:
+        raise ValueError(f"the shard {part.job.shard} has {len(vectors['passages'])} vectors of {passages} passages")
+    planes = planes_of(part, part.settings.seed, part.settings.dimension)
+    arrays = {"codes": planes.codes(vectors["passages"]), "digests": vectors["passage_keys"]}
+    return Outputs(packs={"codes": arrays})
+
+
+STAGE = Stage(
+    "lsh_codes",
+    version=1,
+    compute=_compute,
+    settings=CodeSettings,
+    libraries=("numpy",),
+    expensive=True,
+    inputs=(Input("axes", DIRECTIONS), Input("passages", PASSAGES), Input("vectors", VECTORS, pieces=True)),
+    outputs=(Output("codes", CODES),),
+    priority=30,
+)
