@@ -38,10 +38,10 @@ def make_codes(run: Run) -> None:
     settings = lsh_codes.CodeSettings(
         seed=run.configuration.families.lsh_tree.seed, dimension=run.opened_encoder.numbers["dimension"]
     )
-    axes, held = run.parts["lsh_axes"][WHOLE].outputs, run.outputs("passages", "vectors")
+    axes = run.parts["lsh_axes"][WHOLE].outputs
     shards = {
-        shard: {**axes, **{name: held[f"{name}/{shard}"] for name in ("passages", "vectors")}}
-        for shard in run.parts["split"]
+        shard: {**axes, "passages": part.outputs["passages"], **run.parts["embed"][shard].outputs}
+        for shard, part in run.parts["split"].items()
     }
     run.make(lsh_codes.STAGE, [PartSpec(shard, inputs, settings) for shard, inputs in shards.items()])
 
