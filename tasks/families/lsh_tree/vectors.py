@@ -81,6 +81,7 @@ def _encodes(part: Part[SummaryVectorSettings], expected: Expected) -> EncoderTe
 STAGE = Stage(
     "lsh_vectors",
     version=2,
+    rows_version=1,
     compute=_compute,
     settings=SummaryVectorSettings,
     libraries=("numpy",),
