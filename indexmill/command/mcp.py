@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from indexmill.command.encoder import encoder_of
 from indexmill.command.options import Options, as_option, common, kept_option, together, trust_option
 from indexmill.command.versions import selection
 from indexmill.errors import BadInput
@@ -68,7 +67,7 @@ def wanted_of(
         poll=poll,
         processes=processes,
         trust=trust,
-        encoder=encoder_of(options),
+        encoder=options.encoder(),
         demand_rights=demand_rights,
         **more,  # type: ignore[arg-type]
     )

@@ -27,8 +27,10 @@ from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.store.blob_cache import CACHE_VARIABLE
 from indexmill.store.bucket import IN_PROCESS, SCHEMES, bucket_url
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.snapshot import Snapshot
     from indexmill.store.signatures import Trust
 
@@ -165,14 +167,33 @@ class Options:
     def _with_encoder(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot; if an endpoint encodes its questions, with the one that the configuration file names."""
         if snapshot.asks_endpoint:
-            from indexmill.command.encoder import encoder_of
-
             try:
-                snapshot.use_encoder(encoder_of(self))
+                snapshot.use_encoder(self.encoder())
             except BaseException:
                 snapshot.close()
                 raise
         return snapshot
+
+    def encoder(self) -> OpenAiEmbeddings | None:
+        """The endpoint that the configuration file names for vectors; None where it names none.
+
+        Warns on standard error of what is unwise about its key. Raises ConfigurationError for settings that cannot
+        work.
+        """
+        section, folder = self.section("embed")
+        if section.get("backend") != "openai":
+            return None
+        from indexmill.models.endpoint import Endpoint
+        from indexmill.models.openai_embeddings import open_embeddings
+
+        settings = dict(section)
+        for name in ("api_key_file", "ca_file"):
+            if isinstance(settings.get(name), str):
+                settings[name] = Path(anchored(settings[name], folder))
+        encoder = open_embeddings(Endpoint.of(settings, "embed"))
+        for caution in encoder.keys.cautions(encoder.base_url, encoder.names.url):
+            click.echo(one_line(f"caution: {caution}"), err=True)
+        return encoder
 
     def snapshot_name(self, version: int | None) -> str:
         """What a command calls the snapshot that it read: its version where it has one."""
