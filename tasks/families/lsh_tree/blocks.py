@@ -28,7 +28,7 @@ __all__ = ["LETTERS", "Places", "bits_of_paths", "blocks_of", "document_paths", 
 LETTERS = "abcdfghijklmnoqr"
 """The letter of each layer's blocks, from layer 1: `e` and `p` are shards of entities and of documents."""
 
-_MOST = (64, 32, 16)
+_MOST = (128, 64, 32)
 """The most summaries of a block in the first layer, the second, and those above (docs/measurements/lsh_tree.md)."""
 
 _PATH_BYTES = 24
