@@ -29,6 +29,7 @@ from indexmill.models.embedder import (
     TokenEncoder,
     cut_dimension,
 )
+from indexmill.models.padded_rows import pad_rows, padded_rows
 from indexmill.models.pooling import POOLINGS, pooled
 from indexmill.store.canonical import digest_of, digest_of_file
 
@@ -63,9 +64,14 @@ def import_openvino() -> Any:
 
 
 class _Runtime(NamedTuple):
-    """A graph compiled in this process. free: the idle inference requests; each runs one pass at a time."""
+    """A graph compiled in this process.
+
+    padded: True if it takes the number of rows to fill up to. free: the idle inference requests; each runs one pass at
+    a time.
+    """
 
     graph: Any
+    padded: bool
     requests: list[Any]
     free: queue.SimpleQueue[Any]
     version: str
@@ -113,6 +119,7 @@ class OpenVINOEmbedder(TokenEncoder):
         core = openvino.Core()
         try:
             graph = core.read_model(str(files["openvino.xml"]), str(files["openvino.bin"]))
+            padded = pad_rows(openvino, graph)
         except RuntimeError as error:
             raise CorruptBlob(
                 f"{files['openvino.xml']}: OpenVINO {openvino.__version__} cannot read this graph ({error})"
@@ -135,7 +142,7 @@ class OpenVINOEmbedder(TokenEncoder):
         requests = [compiled.create_infer_request() for _ in range(self._streams)]
         for request in requests:
             free.put(request)
-        return _Runtime(compiled, requests, free, str(openvino.__version__))
+        return _Runtime(compiled, padded, requests, free, str(openvino.__version__))
 
     @property
     def _runtime(self) -> _Runtime:
@@ -221,11 +228,18 @@ class OpenVINOEmbedder(TokenEncoder):
             skip = self._skip[waiting.popleft().query]
             yield Encoded(np.stack([pooled(states, self.pooling, skip) for states in hidden]), hidden)
 
+    def _inputs(self, ids: NDArray[Any]) -> dict[int, NDArray[np.int64]]:
+        """What a request reads in a pass."""
+        inputs = {0: np.ascontiguousarray(ids, np.int64)}
+        if self._runtime.padded:
+            inputs[1] = np.array([padded_rows(ids.size)], np.int64)
+        return inputs
+
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         runtime = self._runtime
         request = runtime.free.get()
         try:
-            answer = request.infer({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
+            answer = request.infer(self._inputs(ids), share_inputs=True)
             hidden: NDArray[np.float32] = answer[runtime.graph.output(0)]
         finally:
             runtime.free.put(request)
@@ -246,7 +260,7 @@ class OpenVINOEmbedder(TokenEncoder):
                     running[0].wait()
                     yield _result(running[0])
                     request = running.popleft()
-                request.start_async({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
+                request.start_async(self._inputs(ids), share_inputs=True)
                 running.append(request)
             while running:
                 running[0].wait()
