@@ -156,6 +156,10 @@ class Embedder(ABC):
     def _texts_per_pass(self, length: int) -> int:
         return max(1, self.tokens_per_pass // length)
 
+    def _rest(self, texts: int) -> Iterable[int]:
+        """The sizes of the passes over the texts of a length that fill no pass."""
+        return [texts] if texts else []
+
     @property
     @abstractmethod
     def fingerprint(self) -> EncoderFingerprint:
@@ -252,7 +256,9 @@ class Embedder(ABC):
         batches = []
         for length, rows in sorted(by_length.items()):
             size = 1 if query and self.questions_alone else self._texts_per_pass(length)
-            batches += [rows[at : at + size] for at in range(0, len(rows), size)]
+            left = iter(rows)
+            for own in [size] * (len(rows) // size) + list(self._rest(len(rows) % size)):
+                batches.append(list(itertools.islice(left, own)))
         every = self._encoded(
             Pass([texts[row] for row in batch], np.stack([tokens[row].ids for row in batch]), query, spans)
             for batch in batches

@@ -1,17 +1,18 @@
 """An encoder's graph whose matrix products see few numbers of rows, so that its memory stays flat.
 
-OpenVINO's processor plugin generates code for every number of rows that a matrix product meets and keeps it, 0.3 to
-1.3 MB for each in a model of six layers. A pass of n texts of m tokens has n * m rows, of which a corpus shows
-thousands. But everything in a transformer except attention reads each token alone. So between attentions the tokens
-of a pass follow one another as if they were one text, filled up to the next step of `padded_rows`. Attention sees the
-texts as they are: nothing is masked, and a token keeps the bits that it has without this.
+OpenVINO's processor plugin generates code for every number of rows that a matrix product meets and keeps it, in each
+stream: 0.3 to 2 MB for each number with a model of six layers. A pass of n texts of m tokens has n * m rows, of which
+a corpus shows hundreds. But everything in a transformer except attention reads each token alone. So between attentions
+the tokens of a pass follow one another as if they were one text, filled up to the next step of `padded_rows`.
+Attention sees the texts as they are: nothing is masked, and a token keeps the bits that it has without this.
 
 The graph is changed in memory when it is opened: an encoder's files, and with them its fingerprint, stay as they were.
 
 Rejected: a bound on the plugin's cache, since CPU_RUNTIME_CACHE_CAPACITY is no public property, and a small cache
 generates the same code again and again. Texts padded to a step of lengths behind a mask: other bits, and up to three
-times the tokens for names. Few numbers of texts for each length: the 254 lengths of the default model alone take 130
-to 180 MB in each stream.
+times the tokens for names. Few numbers of texts for each length, alone: the 254 lengths of the default model take 130
+to 180 MB in each stream with a single number each. (Attention keeps 0.06 MB for each shape of a pass; there the few
+numbers that `OpenVINOEmbedder` has are enough.)
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ import numpy as np
 
 __all__ = ["pad_rows", "padded_rows"]
 
-_STEPS = ((32, 4), (64, 8), (256, 16), (1024, 32))
-"""Up to so many rows, steps of so many: 48 numbers, and 2 % more rows in a full pass. Beyond the last, `_WIDEST`."""
+_STEPS = ((32, 4), (128, 16), (256, 32), (768, 64), (1024, 32))
+"""Up to so many rows, steps of so many: 34 numbers, and 2 % more rows in a full pass. Beyond the last, `_WIDEST`."""
 
 _WIDEST = 64
+
+_TRIED = ((5, 11), (7, 13))
+"""Numbers of texts and tokens by which outputs with a row for each token are told from others."""
 
 _ONE_OPERAND = frozenset({"Erf", "FakeQuantize", "Gelu", "MVN", "Relu", "Sigmoid", "Tanh"})
 """Operations on a token's numbers; their other inputs are constants."""
@@ -45,15 +49,19 @@ def pad_rows(openvino: Any, graph: Any) -> bool:
     The graph gets a second input, ``(1,) int64``: the number of rows to fill up to. Returns False, and changes
     nothing, where no product reads each token alone.
     """
-    nodes = _token_wise(graph)
+    nodes, rows = _token_wise(graph)
     if not nodes:
         return False
-    _Padding(openvino.opset13, graph).apply(nodes)
+    _Padding(openvino.opset13, graph).apply(nodes, rows)
     return True
 
 
-def _token_wise(graph: Any) -> list[Any]:
-    """The nodes that read each token alone, in order: products with weights, and what lies around them."""
+def _token_wise(graph: Any) -> tuple[list[Any], set[tuple[int, int]]]:
+    """The nodes that read each token alone: products with weights, and what lies around them; what they read and make.
+
+    Nodes are in the order of the graph.
+    """
+    tokens = _of_tokens(graph)
     fixed: set[tuple[int, int]] = set()  # outputs that depend on no input
     rows: set[tuple[int, int]] = set()  # outputs with a row for each token that such nodes read or make
     found: dict[int, Any] = {}
@@ -65,18 +73,46 @@ def _token_wise(graph: Any) -> list[Any]:
         varying = [source for source in sources if _key(source) not in fixed]
         constants = [source for source in sources if _key(source) in fixed]
         if node.get_type_name() == "MatMul":
-            is_found = _is_product(node, constants)
+            is_found = _is_product(node, constants) and _key(varying[0]) in tokens
         else:
             is_found = all(_key(source) in rows for source in varying) and _is_of_a_token(node, varying, constants)
-        if is_found:
-            for one in (*_quantisers(node, fixed), node):
+        if is_found and _key(node.output(0)) in tokens:
+            for one in (*_quantisers(node, fixed, tokens), node):
                 found[one.get_instance_id()] = one
                 read = [source for source in one.input_values() if _key(source) not in fixed]
                 rows.update(map(_key, [*read, one.output(0)]))
-    return list(found.values())
+    return list(found.values()), rows
 
 
-def _quantisers(product: Any, fixed: set[tuple[int, int]]) -> list[Any]:
+def _of_tokens(graph: Any) -> set[tuple[int, int]]:
+    """The outputs ``(texts, tokens, width)``, however many texts and tokens there are; none where that is not to say.
+
+    Dimensions alone do not tell: the first tokens of each text have as many numbers of any size.
+    """
+    found: list[set[tuple[int, int]]] = []
+    try:
+        for shape in _TRIED:
+            graph.reshape(list(shape))
+            made = [output for node in graph.get_ordered_ops() for output in node.outputs()]
+            found.append({_key(one) for one in made if _has_shape(one, shape)})
+    except RuntimeError:  # such as one text where the graph wants pairs
+        return set()
+    finally:
+        graph.reshape([-1, -1])
+    return {
+        _key(output)
+        for node in graph.get_ordered_ops()
+        for output in node.outputs()
+        if all(_key(output) in one for one in found) and output.get_partial_shape()[2].is_static
+    }
+
+
+def _has_shape(output: Any, shape: tuple[int, int]) -> bool:
+    found = output.get_partial_shape()
+    return bool(found.is_static) and len(found) == 3 and tuple(found.to_shape())[:2] == shape
+
+
+def _quantisers(product: Any, fixed: set[tuple[int, int]], tokens: set[tuple[int, int]]) -> list[Any]:
     """The nodes that scale and quantise what a product reads, which the plugin makes one with it; none elsewhere."""
     found: list[Any] = []
     node = product if product.get_type_name() == "MatMul" else None
@@ -87,7 +123,7 @@ def _quantisers(product: Any, fixed: set[tuple[int, int]]) -> list[Any]:
             break
         varying = [source for source in before.input_values() if _key(source) not in fixed]
         constants = [source for source in before.input_values() if _key(source) in fixed]
-        if len(varying) != 1 or not _has_rows(varying[0]) or not _is_of_a_token(before, varying, constants):
+        if len(varying) != 1 or _key(varying[0]) not in tokens or not _is_of_a_token(before, varying, constants):
             break
         found.append(before)
         node = before
@@ -100,35 +136,25 @@ def _key(output: Any) -> tuple[int, int]:
 
 def _is_product(node: Any, constants: list[Any]) -> bool:
     """True for a product of rows with a matrix of weights."""
-    rows, weights = node.input_values()
+    weights = node.input_value(1)
     return (
         len(constants) == 1
         and _key(constants[0]) == _key(weights)
         and weights.get_partial_shape().rank.get_length() == 2
         and not node.get_attributes()["transpose_a"]
-        and _has_rows(rows)
-        and _has_rows(node.output(0))
     )
 
 
 def _is_of_a_token(node: Any, varying: list[Any], constants: list[Any]) -> bool:
     """True for an operation on each token's numbers alone, whose operands have a row for each token."""
     kind = node.get_type_name()
-    if not varying or not _has_rows(node.output(0)):
+    if not varying:
         return False
     if kind == "MVN":
         axes = constants[0].get_node() if constants else None
         return axes is not None and axes.get_type_name() == "Constant" and axes.data.tolist() in ([-1], [2])
     allowed = {1: _ONE_OPERAND | _TWO_OPERANDS, 2: _TWO_OPERANDS}.get(len(varying), frozenset())
     return kind in allowed and all(map(_is_same_for_all, constants))
-
-
-def _has_rows(output: Any) -> bool:
-    """True for ``(texts, tokens, width)``, with any number of texts and tokens."""
-    shape = output.get_partial_shape()
-    if shape.rank.is_dynamic or shape.rank.get_length() != 3:
-        return False
-    return bool(shape[0].is_dynamic and shape[1].is_dynamic and shape[2].is_static)
 
 
 def _is_same_for_all(constant: Any) -> bool:
@@ -147,13 +173,13 @@ class _Padding:
         self._more = op.subtract(self._wanted, self._rows)
         self._padded: dict[tuple[int, int], Any] = {}
 
-    def apply(self, nodes: list[Any]) -> None:
-        """Have the nodes work on padded rows, and every other on texts."""
+    def apply(self, nodes: list[Any], rows: set[tuple[int, int]]) -> None:
+        """Have the nodes work on padded rows, and every other on texts. rows: outputs with a row for each token."""
         chosen = {node.get_instance_id() for node in nodes}
         for node in nodes:
             for operand in node.inputs():
                 source = operand.get_source_output()
-                if source.get_node().get_instance_id() not in chosen and _has_rows(source):
+                if source.get_node().get_instance_id() not in chosen and _key(source) in rows:
                     operand.replace_source_output(self._joined(source))
         for node in nodes:
             users = [

@@ -24,11 +24,11 @@ def test_rows_are_filled_up_to_a_few_numbers(rows: int) -> None:
     filled = padded_rows(rows)
     assert rows <= filled < rows + 64
     assert padded_rows(filled) == filled
-    assert filled - rows < max(4, rows / 4)
+    assert filled - rows < max(4, rows / 2)
 
 
 def test_full_passes_have_few_numbers_of_rows() -> None:
-    assert len({padded_rows(rows) for rows in range(1, 1025)}) == 48
+    assert len({padded_rows(rows) for rows in range(1, 1025)}) == 34
 
 
 def _openvino() -> Any:
@@ -189,7 +189,27 @@ BUILDS: dict[str, Build] = {
 def test_whatever_lies_around_a_product_the_result_stays(name: str) -> None:
     whole, padded = _small(BUILDS[name]), _small(BUILDS[name])
     changed = pad_rows(_openvino(), padded)
-    assert changed == (name != "weights that depend on the text")
+    assert changed == (name not in ("weights that depend on the text", "a constant for each position"))
     one, other = _compiled(whole), _compiled(padded)
     for shape in ((1, 3), (2, 3), (4, 20), (9, 29), (3, 17)):
         assert np.array_equal(_ask(one, _ids(shape)), _ask(other, _ids(shape))), shape
+
+
+def test_the_texts_that_fill_no_pass_go_in_few_numbers(tmp_path: Path) -> None:
+    from indexmill.models.openvino_encoder import OpenVINOEmbedder
+
+    encoder = OpenVINOEmbedder.open(written(tmp_path), streams=2)
+    met: list[int] = []
+    infer = encoder._inputs
+
+    def counted(ids: Any) -> Any:
+        met.append(len(ids))
+        return infer(ids)
+
+    encoder._inputs = counted  # type: ignore[method-assign]
+    texts = [f"{word} " * 198 for word in ("mill", "bridge", "river", "stone", "tower", "field", "house", "road")]
+    several = encoder.encode(texts)  # of 200 tokens, 5 of which fill a pass
+    assert met == [5, 2, 1]
+    assert np.array_equal(encoder.encode(texts[:1])[0], several[0])
+    assert np.array_equal(encoder.encode(texts[5:])[::-1], several[:4:-1])
+    assert met[3:] == [1, 2, 1]
