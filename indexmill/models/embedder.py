@@ -66,7 +66,7 @@ class EncoderFingerprint:
     tokenizer: str  # SHA-256 of tokenizer.json
     graph: str  # SHA-256 of the converted graph and its constants; empty if nothing is converted
     backend: str
-    precision: str  # the effective one: "f32" or "bf16"
+    precision: str  # the effective one: "f32" or "bf16"; after "int8+" that of all but the quantised products
     instructions: str  # the processor features that the back-end uses
     pooling: str
     max_tokens: int
@@ -78,6 +78,7 @@ class EncoderFingerprint:
     query_prompt: str = ""
     document_prompt: str = ""
     whole_dimension: int = 0  # the model's own, where vectors are cut
+    calibration: str = ""  # SHA-256 of the texts that a quantised graph was calibrated by
     device: str = ""  # that torch runs on; empty for other back-ends, which run on the processor
 
     def as_dict(self) -> dict[str, Any]:
@@ -294,6 +295,12 @@ class Tokeniser:
         )
         moved = [[next(encoded) + np.int32(start) for start, _ in of_text] for of_text in parts]
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text's tokens, special ones included; of a text beyond the maximum the last is kept."""
+        encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
+        most = self.max_tokens
+        return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The length of each text in tokens: nothing cut off, special tokens included."""

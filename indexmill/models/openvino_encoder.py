@@ -11,6 +11,8 @@ import json
 import queue
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,32 +36,39 @@ from indexmill.models.pooling import POOLINGS, pooled
 from indexmill.store.canonical import digest_of, digest_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-__all__ = ["ENCODER_FILES", "OpenVINOEmbedder", "import_openvino"]
+__all__ = ["ENCODER_FILES", "OpenVINOEmbedder", "import_openvino", "without_telemetry"]
 
 ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json")
 """The files of an encoder: the graph, its constants, the tokenizer, and the settings (canonical JSON)."""
 
 
-def import_openvino() -> Any:
-    """The openvino module, imported without its telemetry.
+@contextmanager
+def without_telemetry() -> Iterator[None]:
+    """Import openvino or nncf without their telemetry.
 
-    On import it would write to the user's home and start a sender; without `openvino_telemetry` it uses a stub.
-    Raises ModelUnavailable where it is not installed.
+    On import they would write to the user's home and start a sender; without `openvino_telemetry` they use a stub.
     """
     hidden = "openvino_telemetry" not in sys.modules
     if hidden:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # the import system's word for "absent"
     try:
-        import openvino  # an optional library
-    except ImportError as error:
-        raise not_installed("the encoder", "openvino", error) from error
+        yield
     finally:
         if hidden:
             sys.modules.pop("openvino_telemetry", None)
+
+
+def import_openvino() -> Any:
+    """The openvino module, imported without its telemetry; raises ModelUnavailable where it is not installed."""
+    with without_telemetry():
+        try:
+            import openvino  # an optional library
+        except ImportError as error:
+            raise not_installed("the encoder", "openvino", error) from error
     return openvino
 
 
@@ -90,14 +99,20 @@ class OpenVINOEmbedder(TokenEncoder):
         prompts: Prompts,
         dimension: int | None,
     ) -> None:
-        if precision not in ("auto", "f32", "bf16"):
-            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
+        if precision not in ("auto", "f32", "bf16", "int8"):
+            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32, bf16 or int8")
         try:
             settings = json.loads(files["encoder.json"].read_bytes())
             tokenizer = files["tokenizer.json"].read_bytes()
         except FileNotFoundError as error:
             raise ModelUnavailable(f"{error.filename}: no such encoder file; convert the model again") from error
+        quantised = settings.get("quantised", {})
+        if not isinstance(quantised, dict) or not isinstance(quantised.get("calibration", ""), str):
+            raise CorruptBlob(f"{files['encoder.json']}: quantised is {quantised!r:.80}; expected its calibration")
+        if precision == "int8" and not quantised:
+            raise ConfigurationError(f"{files['encoder.json']}: precision is int8, and this encoder is not quantised")
         self._settings: dict[str, Any] = settings
+        self._calibration = str(quantised.get("calibration", ""))
         self._files = dict(files)
         self._threads, self._streams, self._precision = threads, streams, precision
         self._lock = Lock()
@@ -124,7 +139,7 @@ class OpenVINOEmbedder(TokenEncoder):
             raise CorruptBlob(
                 f"{files['openvino.xml']}: OpenVINO {openvino.__version__} cannot read this graph ({error})"
             ) from error
-        if precision == "auto":
+        if precision in ("auto", "int8"):
             capable = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             precision = "bf16" if capable else "f32"
         compiled = core.compile_model(
@@ -172,9 +187,10 @@ class OpenVINOEmbedder(TokenEncoder):
     ) -> OpenVINOEmbedder:
         """Open a converted encoder (see `convert`): a folder with the four files, or the path of each by its name.
 
-        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32". `streams` passes run
-        at a time, with so many `threads` each: a pass has the same bits in any stream. `prompts` are read before texts.
-        Vectors are cut to `dimension`, None for all that the model gives.
+        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32"; of a quantised encoder
+        that of all but its products, and there "int8" is the same as "auto". `streams` passes run at a time, with so
+        many `threads` each: a pass has the same bits in any stream. `prompts` are read before texts. Vectors are cut to
+        `dimension`, None for all that the model gives.
         Raises ModelUnavailable where a file or the package openvino is missing, CorruptBlob for an unreadable graph.
         """
         if isinstance(folder, (str, Path)):
@@ -189,14 +205,15 @@ class OpenVINOEmbedder(TokenEncoder):
         """The inputs that determine the vectors. The first access runs the self-test."""
         import tokenizers  # an optional library
 
-        precision = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
+        found = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
+        precision = {"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(found, found)
         return EncoderFingerprint(
             model=self._settings["model"],
             weights=self._settings["weights"],
             tokenizer=digest_of_file(self._files["tokenizer.json"]),
             graph=digest_of("".join(digest_of_file(self._files[f"openvino.{end}"]) for end in ("xml", "bin")).encode()),
             backend="openvino",
-            precision={"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(precision, precision),
+            precision=f"int8+{precision}" if self._calibration else precision,
             instructions=self._instructions(),
             pooling=self.pooling if self._included else f"{self.pooling} without the prompt",
             max_tokens=self.max_tokens,
@@ -206,6 +223,7 @@ class OpenVINOEmbedder(TokenEncoder):
             query_prompt=self.prompts.query,
             document_prompt=self.prompts.document,
             whole_dimension=self._whole_dimension if self.dimension < self._whole_dimension else 0,
+            calibration=self._calibration,
         )
 
     def _instructions(self) -> str:

@@ -27,6 +27,7 @@ from indexmill.models.embedder import (
     tokens_left,
 )
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
+from indexmill.models.quantise import quantisation
 from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import ENCODER_VERSION
@@ -81,6 +82,22 @@ class EncoderChoice:
         if self.model is not None:
             store.put_blob(self._tokenizer_json)
         return self.tokenizer
+
+    @property
+    def conversion(self) -> ConversionSettings | None:
+        """The settings of the stage that makes the model's files; None for the double, which has none.
+
+        Raises ModelUnavailable where the model is to be quantised and nncf is not installed.
+        """
+        if self.model is None:
+            return None
+        return ConversionSettings(
+            model=self.model.digest,
+            name=self.model.name,
+            path=str(self.model.folder),
+            backend=self.backend,
+            quantised=quantisation() if self.precision == "int8" else None,
+        )
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
         """The arguments for a worker to open the encoder (see `encoder_of`).
@@ -176,6 +193,11 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     if settings.backend == "openvino" and found.beyond_graph:
         raise ConfigurationError(
             f"{model.folder}: OpenVINO does not run this model, since {found.beyond_graph}; set embed.backend to torch"
+        )
+    if settings.backend != "openvino" and settings.precision == "int8":
+        raise ConfigurationError(
+            "embed.precision is int8, and torch runs models as they are published; set embed.backend to openvino, or "
+            "embed.precision to auto"
         )
     if found.dimension:
         cut_dimension(settings.dimensions, min(found.dimension, found.cut or found.dimension))
@@ -276,17 +298,24 @@ def _opened(
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionSettings(Settings):
-    """The model to convert. model: the digest of its files. path: their folder. backend: what is to run it."""
+    """The model to convert.
+
+    model: the digest of its files. path: their folder. backend: what is to run it. quantised: what shapes a quantised
+    graph beside the model (`indexmill.models.quantise.quantisation`).
+    """
 
     model: str
     name: str
     path: str = worker_arg()
     backend: str = left_out_at("openvino")
+    quantised: Mapping[str, str] | None = left_out_at(None)
 
 
 def _compute(part: Part[ConversionSettings]) -> Outputs:
     files = ModelFiles(part.settings.name, Path(part.settings.path))
-    return Outputs(files=convert(files) if part.settings.backend == "openvino" else files.parts)
+    if part.settings.backend != "openvino":
+        return Outputs(files=files.parts)
+    return Outputs(files=convert(files, precision="auto" if part.settings.quantised is None else "int8"))
 
 
 STAGE = Stage(

@@ -120,13 +120,8 @@ class CorpusRun(BaseRun, PartRunner):
 
     def _conversion(self) -> PartSpec | None:
         """The spec of the model's files; None for the double, which has none."""
-        model = self.choice.model
-        if model is None:
-            return None
-        settings = encoder.ConversionSettings(
-            model=model.digest, name=model.name, path=str(model.folder), backend=self.choice.backend
-        )
-        return PartSpec(WHOLE, {}, settings)
+        settings = self.choice.conversion
+        return None if settings is None else PartSpec(WHOLE, {}, settings)
 
     def scan(self) -> None:
         """Read the corpus, and cut it into shards; raises if a gate or an approved plan refuses it."""
