@@ -23,6 +23,7 @@ _EXTRAS = {
     "openai": "answer",
     "markupsafe": "pages",
     "mcp": "mcp",
+    "nncf": "int8",
     "openlineage": "lineage",
     "prometheus_client": "serve",
     "psycopg": "sql",

@@ -22,6 +22,7 @@ from indexmill.extras import not_installed
 from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.embedder import Tokeniser
 from indexmill.models.openvino_encoder import import_openvino
+from indexmill.models.quantise import calibration_texts, quantisation, quantise
 from indexmill.models.quiet import quiet
 from indexmill.models.sentence_model import DEFAULT_MODEL, ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import canonical_json
@@ -39,10 +40,12 @@ _TRACE_ERROR = 1e-3
 """How far hidden states of a trace in f32 may be from those of the model, whose values are about one."""
 
 
-def convert(model: ModelFiles | Path | str = DEFAULT_MODEL) -> dict[str, bytes]:
+def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = "auto") -> dict[str, bytes]:
     """The files of an encoder (`ENCODER_FILES`), made from a sentence-transformers model: the same bytes every time.
 
-    Takes less than a second for a BERT model, several and about 600 MB for another, which torch traces.
+    Takes less than a second for a BERT model, several and about 600 MB for another, which torch traces. With the
+    precision "int8" the graph is quantised (`indexmill.models.quantise`), for which texts pass through it: half a
+    minute for the default model.
     Raises ModelUnavailable where a library is missing, ConfigurationError where the model cannot be converted.
     """
     files = model if isinstance(model, ModelFiles) else find_model(model)
@@ -70,6 +73,11 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL) -> dict[str, bytes]:
         graph, libraries = bert_graph(config, tensors), ["openvino"]
     else:
         graph, libraries = _trace(files, openvino), ["openvino", "torch", "transformers"]
+    if precision == "int8":
+        tokens = Tokeniser(tokenizer, found.max_tokens)
+        graph = quantise(graph, tokens.token_ids(calibration_texts()))
+        settings["quantised"] = quantisation()
+        libraries.append("nncf")
     # By default names come from a counter of the process, and the bytes would tell what it did before.
     graph.set_friendly_name("encoder")
     for number, node in enumerate(graph.get_ordered_ops()):

@@ -68,7 +68,7 @@ class EncoderFingerprint:
     tokenizer: str  # SHA-256 of tokenizer.json
     graph: str  # SHA-256 of the converted graph and its constants; empty if nothing is converted
     backend: str
-    precision: str  # the effective one: "f32" or "bf16"
+    precision: str  # the effective one: "f32" or "bf16"; after "int8+" that of all but the quantised products
     instructions: str  # the processor features that the back-end uses
     pooling: str
     max_tokens: int
@@ -80,6 +80,7 @@ class EncoderFingerprint:
     query_prompt: str = ""
     document_prompt: str = ""
     whole_dimension: int = 0  # the model's own, where vectors are cut
+    calibration: str = ""  # SHA-256 of the texts that a quantised graph was calibrated by
     device: str = ""  # that torch runs on; empty for other back-ends, which run on the processor
     asked_dimension: int = 0  # that an endpoint is asked for; 0 for all that its model gives
 
@@ -200,6 +201,10 @@ class PassEmbedder(Embedder):
     def _texts_per_pass(self, length: int) -> int:
         return max(1, self.tokens_per_pass // length)
 
+    def _rest(self, texts: int) -> Iterable[int]:
+        """The sizes of the passes over the texts of a length that fill no pass."""
+        return [texts] if texts else []
+
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
         """The tokens of each text behind its prompt; offsets are empty unless requested."""
@@ -272,7 +277,9 @@ class PassEmbedder(Embedder):
         batches = []
         for length, rows in sorted(by_length.items()):
             size = 1 if query and self.questions_alone else self._texts_per_pass(length)
-            batches += [rows[at : at + size] for at in range(0, len(rows), size)]
+            left = iter(rows)
+            for own in [size] * (len(rows) // size) + list(self._rest(len(rows) % size)):
+                batches.append(list(itertools.islice(left, own)))
         every = self._encoded(
             Pass([texts[row] for row in batch], np.stack([tokens[row].ids for row in batch]), query, spans)
             for batch in batches
@@ -308,6 +315,12 @@ class Tokeniser:
         )
         moved = [[next(encoded) + np.int32(start) for start, _ in of_text] for of_text in parts]
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text's tokens, special ones included; of a text beyond the maximum the last is kept."""
+        encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
+        most = self.max_tokens
+        return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The length of each text in tokens: nothing cut off, special tokens included."""

@@ -11,6 +11,8 @@ import json
 import queue
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,43 +31,56 @@ from indexmill.models.embedder import (
     TokenEncoder,
     cut_dimension,
 )
+from indexmill.models.padded_rows import pad_rows, padded_rows
 from indexmill.models.pooling import POOLINGS, pooled
 from indexmill.store.canonical import digest_of, digest_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-__all__ = ["ENCODER_FILES", "OpenVINOEmbedder", "import_openvino"]
+__all__ = ["ENCODER_FILES", "OpenVINOEmbedder", "import_openvino", "without_telemetry"]
 
 ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json")
 """The files of an encoder: the graph, its constants, the tokenizer, and the settings (canonical JSON)."""
 
 
-def import_openvino() -> Any:
-    """The openvino module, imported without its telemetry.
+@contextmanager
+def without_telemetry() -> Iterator[None]:
+    """Import openvino or nncf without their telemetry.
 
-    On import it would write to the user's home and start a sender; without `openvino_telemetry` it uses a stub.
-    Raises ModelUnavailable where it is not installed.
+    On import they would write to the user's home and start a sender; without `openvino_telemetry` they use a stub.
     """
     hidden = "openvino_telemetry" not in sys.modules
     if hidden:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # the import system's word for "absent"
     try:
-        import openvino  # an optional library
-    except ImportError as error:
-        raise not_installed("the encoder", "openvino", error) from error
+        yield
     finally:
         if hidden:
             sys.modules.pop("openvino_telemetry", None)
+
+
+def import_openvino() -> Any:
+    """The openvino module, imported without its telemetry; raises ModelUnavailable where it is not installed."""
+    with without_telemetry():
+        try:
+            import openvino  # an optional library
+        except ImportError as error:
+            raise not_installed("the encoder", "openvino", error) from error
     return openvino
 
 
 class _Runtime(NamedTuple):
-    """A graph compiled in this process. free: the idle inference requests; each runs one pass at a time."""
+    """A graph compiled in this process.
+
+    padded: True if it takes the number of rows to fill up to. free: the idle inference requests; each runs one pass at
+    a time.
+    """
 
     graph: Any
+    padded: bool
     requests: list[Any]
     free: queue.SimpleQueue[Any]
     version: str
@@ -84,14 +99,20 @@ class OpenVINOEmbedder(TokenEncoder):
         prompts: Prompts,
         dimension: int | None,
     ) -> None:
-        if precision not in ("auto", "f32", "bf16"):
-            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
+        if precision not in ("auto", "f32", "bf16", "int8"):
+            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32, bf16 or int8")
         try:
             settings = json.loads(files["encoder.json"].read_bytes())
             tokenizer = files["tokenizer.json"].read_bytes()
         except FileNotFoundError as error:
             raise ModelUnavailable(f"{error.filename}: no such encoder file; convert the model again") from error
+        quantised = settings.get("quantised", {})
+        if not isinstance(quantised, dict) or not isinstance(quantised.get("calibration", ""), str):
+            raise CorruptBlob(f"{files['encoder.json']}: quantised is {quantised!r:.80}; expected its calibration")
+        if precision == "int8" and not quantised:
+            raise ConfigurationError(f"{files['encoder.json']}: precision is int8, and this encoder is not quantised")
         self._settings: dict[str, Any] = settings
+        self._calibration = str(quantised.get("calibration", ""))
         self._files = dict(files)
         self._threads, self._streams, self._precision = threads, streams, precision
         self._lock = Lock()
@@ -113,11 +134,12 @@ class OpenVINOEmbedder(TokenEncoder):
         core = openvino.Core()
         try:
             graph = core.read_model(str(files["openvino.xml"]), str(files["openvino.bin"]))
+            padded = pad_rows(openvino, graph)
         except RuntimeError as error:
             raise CorruptBlob(
                 f"{files['openvino.xml']}: OpenVINO {openvino.__version__} cannot read this graph ({error})"
             ) from error
-        if precision == "auto":
+        if precision in ("auto", "int8"):
             capable = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             precision = "bf16" if capable else "f32"
         compiled = core.compile_model(
@@ -135,7 +157,7 @@ class OpenVINOEmbedder(TokenEncoder):
         requests = [compiled.create_infer_request() for _ in range(self._streams)]
         for request in requests:
             free.put(request)
-        return _Runtime(compiled, requests, free, str(openvino.__version__))
+        return _Runtime(compiled, padded, requests, free, str(openvino.__version__))
 
     @property
     def _runtime(self) -> _Runtime:
@@ -165,9 +187,10 @@ class OpenVINOEmbedder(TokenEncoder):
     ) -> OpenVINOEmbedder:
         """Open a converted encoder (see `convert`): a folder with the four files, or the path of each by its name.
 
-        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32". `streams` passes run
-        at a time, with so many `threads` each: a pass has the same bits in any stream. `prompts` are read before texts.
-        Vectors are cut to `dimension`, None for all that the model gives.
+        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32"; of a quantised encoder
+        that of all but its products, and there "int8" is the same as "auto". `streams` passes run at a time, with so
+        many `threads` each: a pass has the same bits in any stream. `prompts` are read before texts. Vectors are cut to
+        `dimension`, None for all that the model gives.
         Raises ModelUnavailable where a file or the package openvino is missing, CorruptBlob for an unreadable graph.
         """
         if isinstance(folder, (str, Path)):
@@ -182,14 +205,15 @@ class OpenVINOEmbedder(TokenEncoder):
         """The inputs that determine the vectors. The first access runs the self-test."""
         import tokenizers  # an optional library
 
-        precision = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
+        found = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
+        precision = {"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(found, found)
         return EncoderFingerprint(
             model=self._settings["model"],
             weights=self._settings["weights"],
             tokenizer=digest_of_file(self._files["tokenizer.json"]),
             graph=digest_of("".join(digest_of_file(self._files[f"openvino.{end}"]) for end in ("xml", "bin")).encode()),
             backend="openvino",
-            precision={"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(precision, precision),
+            precision=f"int8+{precision}" if self._calibration else precision,
             instructions=self._instructions(),
             pooling=self.pooling if self._included else f"{self.pooling} without the prompt",
             max_tokens=self.max_tokens,
@@ -199,6 +223,7 @@ class OpenVINOEmbedder(TokenEncoder):
             query_prompt=self.prompts.query,
             document_prompt=self.prompts.document,
             whole_dimension=self._whole_dimension if self.dimension < self._whole_dimension else 0,
+            calibration=self._calibration,
         )
 
     def _instructions(self) -> str:
@@ -221,11 +246,22 @@ class OpenVINOEmbedder(TokenEncoder):
             skip = self._skip[waiting.popleft().query]
             yield Encoded(np.stack([pooled(states, self.pooling, skip) for states in hidden]), hidden)
 
+    def _rest(self, texts: int) -> Iterable[int]:
+        """Powers of two: a shape that was met stays in memory, where attention has 0.06 MB for each in each stream."""
+        return [1 << bit for bit in reversed(range(texts.bit_length())) if texts >> bit & 1]
+
+    def _inputs(self, ids: NDArray[Any]) -> dict[int, NDArray[np.int64]]:
+        """What a request reads in a pass."""
+        inputs = {0: np.ascontiguousarray(ids, np.int64)}
+        if self._runtime.padded:
+            inputs[1] = np.array([padded_rows(ids.size)], np.int64)
+        return inputs
+
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         runtime = self._runtime
         request = runtime.free.get()
         try:
-            answer = request.infer({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
+            answer = request.infer(self._inputs(ids), share_inputs=True)
             hidden: NDArray[np.float32] = answer[runtime.graph.output(0)]
         finally:
             runtime.free.put(request)
@@ -246,7 +282,7 @@ class OpenVINOEmbedder(TokenEncoder):
                     running[0].wait()
                     yield _result(running[0])
                     request = running.popleft()
-                request.start_async({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
+                request.start_async(self._inputs(ids), share_inputs=True)
                 running.append(request)
             while running:
                 running[0].wait()

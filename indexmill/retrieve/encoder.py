@@ -38,7 +38,7 @@ def open_encoder(artifacts: Artifacts, endpoint: OpenAiEmbeddings | None = None)
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
     carried = {artifact.name.partition("/")[2]: artifact for artifact in artifacts.manifest.under("encoder")}
     # bf16 agrees with f32 to four digits, so a machine without it may still encode questions.
-    precision = "f32" if made_by.get("precision") == "f32" else "auto"
+    precision = "f32" if made_by.get("precision") in ("f32", "int8+f32") else "auto"
     try:
         if made_by.get("backend") == "openai":
             return _behind_endpoint(artifacts, made_by, endpoint)

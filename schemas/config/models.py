@@ -123,8 +123,10 @@ class _Encoder(Settings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where torch runs the model; auto: on a GPU where there is one"
     )
-    precision: Literal["auto", "bf16", "f32"] = Field(
-        "auto", description="auto: bf16 where the processor has it; with torch on a GPU alone"
+    precision: Literal["auto", "bf16", "f32", "int8"] = Field(
+        "auto",
+        description="auto: bf16 where the processor has it; with torch on a GPU alone. int8: quantised products, for "
+        "OpenVINO; the build needs nncf",
     )
     query_prompt: str | None = Field(
         None, max_length=2000, description="what the model reads before a question; default: what the model says"

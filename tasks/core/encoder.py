@@ -32,6 +32,7 @@ from indexmill.models.embedder import (
 from indexmill.models.endpoint_embedder import BACKEND, EndpointEmbedder, EndpointModel, TokenCounter, Vectors
 from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
+from indexmill.models.quantise import quantisation
 from indexmill.models.sentence_model import ModelFiles, find_model, find_tokenizer, read_model, tokenizer_json
 from indexmill.store.canonical import digest_of
 from schemas.config import EmbedSettings
@@ -139,10 +140,17 @@ class EncoderChoice:
         }
 
     def conversion(self, store: Store) -> ConversionSettings | None:
-        """The settings of the stage `encoder`, which makes the encoder's files; None where it has none."""
+        """The settings of the stage `encoder`, which makes the encoder's files; None where it has none.
+
+        Raises ModelUnavailable where the model is to be quantised and nncf is not installed.
+        """
         if self.model is not None:
             return ConversionSettings(
-                model=self.model.digest, name=self.model.name, path=str(self.model.folder), backend=self.backend
+                model=self.model.digest,
+                name=self.model.name,
+                path=str(self.model.folder),
+                backend=self.backend,
+                quantised=quantisation() if self.precision == "int8" else None,
             )
         if self.endpoint is None or self._chosen_tokenizer.tokenizer is None:
             return None
@@ -228,6 +236,11 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     if settings.backend == "openvino" and found.beyond_graph:
         raise ConfigurationError(
             f"{model.folder}: OpenVINO does not run this model, since {found.beyond_graph}; set embed.backend to torch"
+        )
+    if settings.backend != "openvino" and settings.precision == "int8":
+        raise ConfigurationError(
+            "embed.precision is int8, and torch runs models as they are published; set embed.backend to openvino, or "
+            "embed.precision to auto"
         )
     if found.dimension:
         cut_dimension(settings.dimensions, min(found.dimension, found.cut or found.dimension))
@@ -422,22 +435,27 @@ def _opened(
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionSettings(Settings):
-    """The model to convert. model: the digest of its files. path: their folder. backend: what is to run it.
+    """The model to convert.
 
-    Of an encoder behind an endpoint there is one file, its tokenizer, whose digest is `model`.
+    model: the digest of its files. path: their folder. backend: what is to run it. quantised: what shapes a quantised
+    graph beside the model (`indexmill.models.quantise.quantisation`). Of an encoder behind an endpoint there is one
+    file, its tokenizer, whose digest is `model`.
     """
 
     model: str
     name: str
     path: str = worker_arg()
     backend: str = left_out_at("openvino")
+    quantised: Mapping[str, str] | None = left_out_at(None)
 
 
 def _compute(part: Part[ConversionSettings]) -> Outputs:
     if part.settings.backend == BACKEND:
         return Outputs(files={part.settings.name: part.path(part.settings.model).read_bytes()})
     files = ModelFiles(part.settings.name, Path(part.settings.path))
-    return Outputs(files=convert(files) if part.settings.backend == "openvino" else files.parts)
+    if part.settings.backend != "openvino":
+        return Outputs(files=files.parts)
+    return Outputs(files=convert(files, precision="auto" if part.settings.quantised is None else "int8"))
 
 
 STAGE = Stage(

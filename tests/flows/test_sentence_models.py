@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import indexmill
 from indexmill import ModelUnavailable, Snapshot
 from indexmill.errors import ConfigurationError, CorruptBlob
+from indexmill.models import convert
 from indexmill.store.layout import blob_path
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.sentence_models import needs_sentence_transformers, saved
@@ -161,3 +164,26 @@ def test_a_carried_model_that_is_damaged_or_would_run_code_is_corrupt(
     path.write_bytes(b"no weights")
     with indexmill.open(store) as snapshot, pytest.raises((CorruptBlob, ModelUnavailable)):
         snapshot.encode(QUESTIONS)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nncf") is None, reason="needs nncf")
+def test_an_index_of_a_quantised_encoder_is_asked_without_nncf(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = saved("cls", tmp_path / "models")
+    store = tmp_path / "store"
+    plain = build(chosen(store, corpus, model))
+    monkeypatch.setattr(convert, "calibration_texts", lambda: [*TEXTS.values(), *QUESTIONS])
+    outcome = build(chosen(store, corpus, model, precision="int8"))
+    assert outcome.vectors_made == plain.vectors_made  # another model's vectors are of no use
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    with indexmill.open(store) as snapshot:
+        made_by: dict[str, Any] = dict(snapshot.manifest.models["encoder"])  # type: ignore[call-overload]
+        assert made_by["precision"] in ("int8+f32", "int8+bf16")
+        assert len(made_by["calibration"]) == 64
+        (vectors,) = snapshot.vectors("vectors", "passages")
+        passages = snapshot.table("passages").column("text").to_pylist()
+        assert np.array_equal(snapshot.encode_texts(passages), vectors)
+        with indexmill.open(store, version=1) as before:
+            cosines = (snapshot.encode(QUESTIONS) * before.encode(QUESTIONS)).sum(axis=1)
+        assert 0.95 < cosines.min() < 0.999999

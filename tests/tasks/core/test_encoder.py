@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import metadata
 from typing import Any
 
 import pytest
 
-from indexmill.errors import IndexmillError
+from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
 from indexmill.models import embedder as embedders
 from indexmill.models.embedder import EncoderFingerprint, HashEmbedder, TokenEncoder
+from indexmill.store.canonical import digest_of
+from schemas.config import EmbedSettings
 from storage.folder import FolderStore
 from tasks.core import encoder
-from tasks.core.encoder import OpenedEncoder, fingerprint_of
+from tasks.core.encoder import OpenedEncoder, choose_encoder, fingerprint_of
+from tests.encoders import needs_model
+from tests.paths import ROOT
 from tests.tasks.making import encoder_for
+
+CALIBRATION = ROOT / "indexmill" / "models" / "calibration.txt"
 
 
 class Fresh(TokenEncoder):
@@ -58,3 +65,29 @@ def test_workers_of_other_machines_test_it_themselves(
     monkeypatch.setattr(embedders, "self_test", lambda one: False)
     with pytest.raises(IndexmillError, match="planned with"):
         encoder_for(store, opened)
+
+
+@needs_model
+def test_torch_runs_no_quantised_encoder() -> None:
+    with pytest.raises(ConfigurationError, match=r"precision is int8.*set embed\.backend to openvino"):
+        choose_encoder(EmbedSettings(backend="torch", precision="int8"))
+
+
+@needs_model
+def test_a_quantised_encoder_is_another_part_and_needs_nncf_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = choose_encoder(EmbedSettings()).conversion
+    assert plain is not None
+    assert plain.quantised is None
+    monkeypatch.setattr(metadata, "version", lambda name: {"nncf": "3.4.0"}[name])
+    quantised = choose_encoder(EmbedSettings(precision="int8")).conversion
+    assert quantised is not None
+    assert quantised.quantised == {"calibration": digest_of(CALIBRATION.read_bytes()), "nncf": "3.4.0"}
+    assert "quantised" not in plain.keyed()
+    assert quantised.keyed() == {**plain.keyed(), "quantised": quantised.quantised}
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(ModelUnavailable, match=r"needs the package nncf.*pip install 'indexmill\[int8\]'"):
+        _ = choose_encoder(EmbedSettings(precision="int8")).conversion
