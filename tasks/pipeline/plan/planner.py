@@ -251,13 +251,13 @@ class Planner(CorpusRun):
                 self._guessed |= set(outputs.values())
         elif outputs is None:
             names = [*(one.name for one in stage.outputs if not (one.each or one.pieces)), *estimate.rows]
-            names += [f"{one.name}/{spec.shard}" for one in stage.outputs if one.pieces]  # their cuts are not known yet
+            uncut = {f"{one.name}/{spec.shard}" for one in stage.outputs if one.pieces}  # where pieces end is not known
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
-                for name in sorted(set(names))
+                for name in sorted({*names, *uncut})
             }
             self._rows |= {digest: estimate.rows.get(name) for name, digest in outputs.items()}
-            groups = {name: name.partition("/")[2] for name in outputs}
+            groups = {name: name.partition("/")[2] for name in outputs.keys() - uncut}
             self._labels |= {outputs[name]: label for name, label in groups.items() if label}
         most = {name: rows.high for name, rows in estimate.rows.items()}
         return Receipt(stage=stage.name, key=key, shard=spec.shard, outputs=outputs, rows=most, run_id=self.run_id)
