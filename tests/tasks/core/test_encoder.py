@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from indexmill.models import embedder as embedders
 from indexmill.models.embedder import EncoderFingerprint, HashEmbedder, TokenEncoder
 from indexmill.store.canonical import digest_of
 from schemas.config import EmbedSettings
-from storage.folder import FolderStore
+from storage.folder import FolderStore, init_folder
 from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, choose_encoder, fingerprint_of
 from tests.encoders import needs_model
@@ -74,12 +75,15 @@ def test_torch_runs_no_quantised_encoder() -> None:
 
 
 @needs_model
-def test_a_quantised_encoder_is_another_part_and_needs_nncf_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = choose_encoder(EmbedSettings()).conversion
+def test_a_quantised_encoder_is_another_part_and_needs_nncf_where_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = init_folder(tmp_path / "store")
+    plain = choose_encoder(EmbedSettings()).conversion(store)
     assert plain is not None
     assert plain.quantised is None
     monkeypatch.setattr(metadata, "version", lambda name: {"nncf": "3.4.0"}[name])
-    quantised = choose_encoder(EmbedSettings(precision="int8")).conversion
+    quantised = choose_encoder(EmbedSettings(precision="int8")).conversion(store)
     assert quantised is not None
     assert quantised.quantised == {"calibration": digest_of(CALIBRATION.read_bytes()), "nncf": "3.4.0"}
     assert "quantised" not in plain.keyed()
@@ -90,4 +94,4 @@ def test_a_quantised_encoder_is_another_part_and_needs_nncf_where_it_is_made(mon
 
     monkeypatch.setattr(metadata, "version", missing)
     with pytest.raises(ModelUnavailable, match=r"needs the package nncf.*pip install 'indexmill\[int8\]'"):
-        _ = choose_encoder(EmbedSettings(precision="int8")).conversion
+        choose_encoder(EmbedSettings(precision="int8")).conversion(store)
