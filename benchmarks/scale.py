@@ -1,0 +1,216 @@
+"""What a corpus costs at full size: its backfill, its nights, its reader; beside an earlier state of the program.
+
+    python -m benchmarks.scale STATE FOLDER [--nights 2]                    whole techdocs, the default model: two hours
+    python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for every day: a few minutes
+    python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     the same of another checkout
+    python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and the ratios
+
+STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT [--docs N]`; its folder has
+`questions.jsonl`. FOLDER gets the store and `measured.json`; what an earlier run measured there is not measured again.
+
+The commands and the reader run in processes of their own, under the interpreter and in the checkout that are given, so
+that two states of the program are measured by the same code. Every number of a command is of all processes that it
+starts: processor seconds, and the proportional share of memory at its highest. Bytes and files of a night are those
+that its store has more than before. The night of four documents applies four changes of the next night to the last.
+Reading: one question after the other, encoding included, the median of 40; 48 at once, the fastest of three; with
+`busy` two other processes count meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.backfill import usage_of
+from benchmarks.machine import argument_parser, describe_machine
+
+METHODS = ("fused", "dense", "bm25", "tri_graph", "zoom_graph")
+
+READER = """
+import json, resource, sys, time
+began = time.perf_counter()
+import indexmill
+store, method, asked, batch = sys.argv[1], sys.argv[2], json.load(open(sys.argv[3])), int(sys.argv[4])
+snapshot = indexmill.open(store)
+opened = time.perf_counter()
+snapshot.retrieve(asked[0], method=method, k=10)
+first = time.perf_counter()
+def milliseconds(act):
+    begin = time.perf_counter()
+    act()
+    return 1000 * (time.perf_counter() - begin)
+alone = sorted(milliseconds(lambda: snapshot.retrieve(one, method=method, k=10)) for one in asked[1:41])
+together = [milliseconds(lambda: snapshot.retrieve_batch(asked[:batch], method, 10)) / batch for _ in range(3)]
+sizes = {line.split(":")[0]: int(line.split()[1]) for line in open("/proc/self/smaps_rollup").readlines()[1:]}
+told = {"open": opened - began, "first": first - opened, "alone": alone[len(alone) // 2], "together": min(together)}
+print(json.dumps(told | {"resident": sizes["Rss"] / 1024, "own": sizes["Anonymous"] / 1024}))
+"""
+"""Measures one method in a fresh process, through what every release of the library has."""
+
+BUSY = "while True: sum(range(1000))"
+
+
+class Program:
+    """A state of the program: an interpreter, and the checkout that it imports."""
+
+    def __init__(self, python: str, checkout: Path) -> None:
+        self.python, self.checkout = python, checkout
+        self.environment = {**os.environ, "PYTHONPATH": str(checkout)}
+
+    def run(self, *words: object) -> dict[str, Any]:
+        """Run a command of indexmill; what it used."""
+        command = [self.python, "-m", "indexmill", *map(str, words), "--json"]
+        began = time.perf_counter()
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, cwd=self.checkout, env=self.environment, text=True
+        ) as process:
+            used = usage_of(process)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}; see `indexmill runs`")
+        wall = time.perf_counter() - began
+        return {"wall": wall, "cpu": used.seconds, "memory": used.mapped}
+
+    def read(self, store: Path, method: str, questions: Path, batch: int) -> dict[str, float]:
+        """Measure a method in a process of its own."""
+        words = [self.python, "-c", READER, str(store), method, str(questions), str(batch)]
+        done = subprocess.run(
+            words, check=True, stdout=subprocess.PIPE, cwd=self.checkout, env=self.environment, text=True
+        )
+        told: dict[str, float] = json.loads(done.stdout)
+        return told
+
+
+def files_of(store: Path) -> dict[str, int]:
+    """The bytes of every file of a store that stays, by its path."""
+    held = [*(store / "blobs").rglob("*"), *(store / "work").rglob("*"), *(store / "refs").rglob("*")]
+    return {str(path): path.stat().st_size for path in held if path.is_file()}
+
+
+def write_state(chosen: Namespace, night: int, path: Path) -> None:
+    """Write the corpus as it stood after a night."""
+    cut = [] if chosen.docs is None else ["--docs", str(chosen.docs)]
+    subprocess.run([sys.executable, chosen.state, str(night), path, *cut], check=True, stdout=subprocess.DEVNULL)
+
+
+def with_four_changes(before: Path, after: Path, out: Path) -> None:
+    """Write the corpus before with the first four documents, by id, that differ after."""
+    rows, later = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (before, after))
+    changed = sorted(name for name in later if rows.get(name) != later[name])[:4]
+    rows |= {name: later[name] for name in changed}
+    with out.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.values())
+
+
+def measure(chosen: Namespace, program: Program) -> dict[str, Any]:
+    """All numbers of a folder, those that are there included."""
+    folder: Path = chosen.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    store, corpus, kept = folder / "store", folder / "corpus.jsonl", folder / "measured.json"
+    found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
+    if chosen.encoder is not None:
+        settings["embed"] = {"model": chosen.encoder}
+    configuration = folder / "indexmill.yaml"
+    configuration.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    states = [folder / f"night-{night}.jsonl" for night in range(chosen.nights + 2)]
+    for night, path in enumerate(states):
+        if not path.exists():
+            write_state(chosen, night, path)
+    four = folder / "four.jsonl"
+    with_four_changes(states[chosen.nights], states[chosen.nights + 1], four)
+    work = [("backfill", states[0]), *((f"night {n}", states[n]) for n in range(1, chosen.nights + 1)), ("four", four)]
+    for name, state in work:
+        if name in found:
+            continue
+        if name == "backfill" and store.exists():
+            raise SystemExit(f"{store} has a backfill that was not measured to its end: remove it and begin again")
+        shutil.copyfile(state, corpus)
+        before = files_of(store)
+        command = "backfill" if name == "backfill" else "build"
+        run = program.run(command, "-c", configuration, "--workers", chosen.workers)
+        now = files_of(store)
+        new = [now[path] for path in now.keys() - before.keys()]
+        found[name] = {**run, "bytes": sum(new), "files": len(new)}
+        kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    found["store"] = {"bytes": sum(files_of(store).values()), "files": len(files_of(store))}
+    lines = (chosen.state.parent / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = folder / "questions.json"
+    questions.write_text(json.dumps([json.loads(line)["question"] for line in lines[:96]]), encoding="utf-8")
+    for method in METHODS:
+        found[f"read {method}"] = program.read(store, method, questions, 48)
+        others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
+        try:
+            found[f"busy {method}"] = program.read(store, method, questions, 48)
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+    kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return found
+
+
+def table(found: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """The lines of the table: what, the number, and its unit."""
+    yield "backfill, processor", found["backfill"]["cpu"], "s"
+    yield "backfill, wall", found["backfill"]["wall"], "s"
+    yield "backfill, memory of all processes", found["backfill"]["memory"] / 2**30, "GiB"
+    yield "store after all nights", found["store"]["bytes"] / 1e9, "GB"
+    yield "store after all nights, files", found["store"]["files"], ""
+    nights = [one for name, one in found.items() if name.startswith("night ")]
+    for what, key, scale, unit in (
+        ("wall", "wall", 1, "s"),
+        ("processor", "cpu", 1, "s"),
+        ("bytes", "bytes", 1e6, "MB"),
+        ("files", "files", 1, ""),
+    ):
+        if nights:
+            yield f"the median night, {what}", statistics.median(one[key] for one in nights) / scale, unit
+        yield f"a night of 4 documents, {what}", found["four"][key] / scale, unit
+    yield "open", found["read fused"]["open"], "s"
+    yield "first question of fused", found["read fused"]["first"], "s"
+    yield "resident memory of a reader after fused", found["read fused"]["resident"] / 1024, "GiB"
+    yield "of that its own", found["read fused"]["own"] / 1024, "GiB"
+    for method in METHODS:
+        yield f"one question, {method}", found[f"read {method}"]["alone"], "ms"
+        yield f"48 at once, each, {method}", found[f"read {method}"]["together"], "ms"
+        yield f"48 at once beside two busy processes, each, {method}", found[f"busy {method}"]["together"], "ms"
+
+
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("state", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--nights", type=int, default=2)
+    parser.add_argument("--docs", type=int, help="so many documents of the corpus; default: all")
+    parser.add_argument("--encoder", help="instead of the default model; hash is quick and blind")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the program that is measured")
+    parser.add_argument("--checkout", type=Path, default=Path.cwd(), help="the checkout of that program")
+    parser.add_argument("--beside", type=Path, help="a folder measured before, for ratios")
+    chosen = parser.parse_args()
+    print(describe_machine())
+    found = measure(chosen, Program(chosen.python, chosen.checkout.resolve()))
+    other = {} if chosen.beside is None else json.loads((chosen.beside / "measured.json").read_text())
+    former = {what: number for what, number, _ in table(other)} if other else {}
+    print(f"{'':58} {'before':>10} {'now':>10}      ratio" if former else "")
+    for what, number, unit in table(found):
+        if former:
+            ratio = number / former[what] if former[what] else float("nan")
+            print(f"{what:58} {former[what]:10,.1f} {number:10,.1f} {unit:4} {ratio:6.2f}")
+        else:
+            print(f"{what:58} {number:10,.1f} {unit}")
+
+
+if __name__ == "__main__":
+    main()
