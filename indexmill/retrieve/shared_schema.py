@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,14 +82,16 @@ def _not_ascending(values: npt.NDArray[Any]) -> Iterator[str]:
 
 
 def _ascending_rows(name: str) -> Check:
-    def problems(indptr: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Iterator[str]:
-        falls = columns[1:] <= columns[:-1]
-        starts = indptr[(indptr > 0) & (indptr < len(columns))].astype(np.int64)
-        falls[starts - 1] = False  # the first link of a row
-        if falls.any():
-            yield f"the columns of a row of {name!r} do not ascend"
-
+    problems = partial(_falling_row, name)  # no closure: checks are sent to workers
     return Check(f"the columns of each row of `{name}` ascend", (f"{name}.indptr", f"{name}.indices"), problems)
+
+
+def _falling_row(name: str, indptr: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Iterator[str]:
+    falls = columns[1:] <= columns[:-1]
+    starts = indptr[(indptr > 0) & (indptr < len(columns))].astype(np.int64)
+    falls[starts - 1] = False  # the first link of a row
+    if falls.any():
+        yield f"the columns of a row of {name!r} do not ascend"
 
 
 _TYPES = (SMALLEST, SMALLEST)

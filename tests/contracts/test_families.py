@@ -52,8 +52,8 @@ CASES = {
     "tri_graph": Case({}, {"mention_links"}, {"mention_links"}),
     "zoom_graph": Case(
         {"threshold": 0.5, "cap": 4},
-        {"zoom_graph", "mention_links"},
-        {"mention_links", "zoom_links", "zoom_graph"},
+        {"document_vectors", "document_links", "mention_links"},
+        {"mention_links", "document_vectors", "zoom_links"},
     ),
     "lsh_tree": Case(
         {"smallest": 2, "largest": 4},

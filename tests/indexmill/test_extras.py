@@ -29,6 +29,7 @@ def test_an_extra_that_is_advised_is_one_of_the_package_and_brings_what_is_missi
     }
     brought_by_others = {"torch": "sentence_transformers", "transformers": "sentence_transformers", "httpx2": "openai"}
     brought_by_others |= {
+        "faiss": "faiss_cpu",
         "haystack": "haystack_ai",
         "llama_index": "llama_index_core",
         "openlineage": "openlineage_python",

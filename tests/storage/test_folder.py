@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from indexmill.errors import (
@@ -220,7 +221,7 @@ def test_a_disk_that_fills_up_under_a_pack_is_named(store: FolderStore, monkeypa
 
     monkeypatch.setattr(arrays, "write_pack", full)
     with pytest.raises(DiskFull, match=f"the disk of {store.scratch('r')} is full: free some space and run again"):
-        arrays.put_pack(store, "r", {})
+        arrays.put_pack(store, "r", {"large": np.zeros(1 << 21, np.uint8)})
 
 
 @pytest.mark.parametrize(

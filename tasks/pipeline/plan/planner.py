@@ -251,7 +251,11 @@ class Planner(CorpusRun):
                 self._guessed |= set(outputs.values())
         elif outputs is None:
             names = [*(one.name for one in stage.outputs if not (one.each or one.pieces)), *estimate.rows]
-            uncut = {f"{one.name}/{spec.shard}" for one in stage.outputs if one.pieces}  # where pieces end is not known
+            told = {
+                name.partition("/")[0] for name in estimate.rows
+            }  # of the others it is not known where they are cut
+            several = (one.name for one in stage.outputs if one.pieces or one.each)
+            uncut = {f"{name}/{spec.shard}" for name in several if name not in told}
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
                 for name in sorted({*names, *uncut})

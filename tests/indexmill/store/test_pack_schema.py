@@ -28,7 +28,6 @@ LINKS = PackSchema(
         "indices": indices("links", "rows", "rows"),
         "levels": Array("float64", ("rows - 1", 2), "of all rows but the first"),
         "marks": Array("uint*", ("links",), "how often", optional=True),
-        "levels_before": Array("float32", ("rows",), "what older snapshots had", former=True),
     },
 )
 
@@ -56,14 +55,6 @@ def test_arrays_as_declared_conform_and_fit() -> None:
     assert check_arrays(LINKS, HELD, {}) == ""
     older = {name: array for name, array in HELD.items() if name != "marks"}
     assert LINKS.conform(older).keys() == older.keys()
-
-
-def test_what_older_snapshots_had_is_read_and_checked_and_not_written() -> None:
-    former = HELD | {"levels_before": np.zeros(3, np.float32)}
-    assert check_arrays(LINKS, former, {}) == ""
-    assert "expected 3 where it has 2" in check_arrays(LINKS, former | {"levels_before": np.zeros(2, np.float32)}, {})
-    with pytest.raises(ValueError, match=r"no arrays \['levels_before'\]"):
-        LINKS.conform(former)
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_shards_that_are_made_from_the_same_share_a_part(index: Index) -> None:
 
 def test_a_new_version_of_a_stage_copies_no_vector_of_the_old(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     first = index.build(documents(12))
-    monkeypatch.setattr(embed, "STAGE", dataclasses.replace(embed.STAGE, version=99))
+    monkeypatch.setattr(embed, "STAGE", dataclasses.replace(embed.STAGE, version=99, rows_version=0))
     second = index.build(documents(12))
     assert second.vectors_made == first.vectors_made - others_made(index)
     assert index.beside().build(documents(12)).manifest == second.manifest

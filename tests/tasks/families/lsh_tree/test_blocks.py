@@ -96,6 +96,6 @@ def test_groups_are_subtrees_of_so_many_blocks(codes: list[int], most: int, bloc
 
 
 def test_a_block_never_holds_more_than_a_part_and_fewer_in_upper_layers() -> None:
-    assert [most_of(layer, 512) for layer in (1, 2, 3, 4, 16)] == [64, 32, 16, 16, 16]
-    assert [most_of(layer, 20) for layer in (1, 2, 3)] == [20, 20, 16]
+    assert [most_of(layer, 512) for layer in (1, 2, 3, 4, 16)] == [128, 64, 32, 32, 32]
+    assert [most_of(layer, 20) for layer in (1, 2, 3)] == [20, 20, 20]
     assert len(set(LETTERS) - {"e", "p"}) == 16

@@ -233,7 +233,7 @@ def test_a_lost_part_is_made_again_and_what_follows_is_kept(quick: Path) -> None
     found, outcome = planned_and_built(chosen)
     assert found.parts.causes == {"lost": found.parts.made}
     assert outcome.published is False
-    assert found.stages["mention_links"].made == found.stages["zoom_graph"].made == 0
+    assert found.stages["mention_links"].made == found.stages["document_vectors"].made == 0
 
 
 def causes(found: Plan) -> dict[str, set[Cause]]:
