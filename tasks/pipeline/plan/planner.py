@@ -251,9 +251,7 @@ class Planner(CorpusRun):
                 self._guessed |= set(outputs.values())
         elif outputs is None:
             names = [*(one.name for one in stage.outputs if not (one.each or one.pieces)), *estimate.rows]
-            told = {
-                name.partition("/")[0] for name in estimate.rows
-            }  # of the others it is not known where they are cut
+            told = {name.partition("/")[0] for name in estimate.rows}  # nobody knows yet where others are cut
             several = (one.name for one in stage.outputs if one.pieces or one.each)
             uncut = {f"{name}/{spec.shard}" for name in several if name not in told}
             outputs = {
