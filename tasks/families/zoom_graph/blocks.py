@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.similar import NamedRows, pairs_of
+from indexmill.store.pack_schema import smallest
 from tasks.families.zoom_graph.choose import LinkedRows, Links
 
 __all__ = ["ROWS_PER_BLOCK", "block_digest", "blocks_of", "joined_pairs"]
@@ -83,11 +84,7 @@ def _block(links: Links, some: Rows) -> dict[str, NDArray[Any]]:
     ends = np.union1d(low, high)
     return {
         "names": links.rows.names[ends],
-        "indptr": _smallest(np.append(low.searchsorted(ends), len(low))),
-        "partners": _smallest(ends.searchsorted(high)),
+        "indptr": smallest(np.append(low.searchsorted(ends), len(low))),
+        "partners": smallest(ends.searchsorted(high)),
         "steps": links.steps[some].astype(np.int16),
     }
-
-
-def _smallest(values: Rows) -> NDArray[Any]:
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))

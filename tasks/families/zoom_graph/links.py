@@ -19,7 +19,7 @@ from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS
 from indexmill.families.zoom_graph.similar import UnknownName
 from indexmill.retrieve.grid import on_grid
 from indexmill.retrieve.shared_schema import NAMES
-from indexmill.store.pack_schema import SMALLEST, Array, PackSchema
+from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, smallest
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
@@ -80,8 +80,8 @@ def state_of(links: Links, rule: LinkRule, sources: Iterable[str], blocks: Packs
     return {
         "sources": np.frombuffer(bytes.fromhex("".join(sources)), dtype=np.uint8).reshape(-1, 32),
         "blocks": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16),
-        "sums": _smallest(links.moments.sums + UNITS * len(links.rows) if exact else none),
-        "squares": _smallest(links.moments.squares if exact else none),
+        "sums": smallest(links.moments.sums + UNITS * len(links.rows) if exact else none),
+        "squares": smallest(links.moments.squares if exact else none),
         "limits": (none if exact else links.limits).astype(np.int16),
         "counts": np.array([len(links.low), links.full], dtype=np.int64),
     }
@@ -108,10 +108,6 @@ def known_links(state: Mapping[str, NDArray[Any]], rows: LinkedRows, blocks: Pac
     else:
         moments, limits = Moments.zeros(len(rows)), state["limits"].astype(np.int64)
     return Links(rows, moments, limits, low, high, steps, int(state["counts"][1]), compared=0)
-
-
-def _smallest(values: NDArray[np.int64]) -> NDArray[Any]:
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 def _rows(packs: Packs) -> LinkedRows:
