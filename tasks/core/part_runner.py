@@ -201,7 +201,7 @@ class PartRunner:
     ) -> list[Call]:
         """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in wanted:
-            by_key.setdefault(part_key(stage, spec.settings, spec.inputs), []).append(spec)
+            by_key.setdefault(part_key(stage, spec.shard, spec.settings, spec.inputs), []).append(spec)
         if wanted:
             self._compare_parts(stage, wanted[0])
         there = self._found(stage, by_key)
@@ -444,7 +444,11 @@ class PartRunner:
             label
             for label, outputs in self._parents_shards.items()
             if spec.inputs.keys() <= outputs.keys()
-            and (stage.name, label, part_key(stage, spec.settings, {name: outputs[name] for name in spec.inputs}))
+            and (
+                stage.name,
+                label,
+                part_key(stage, label, spec.settings, {name: outputs[name] for name in spec.inputs}),
+            )
             in self._parents_keys
         )
         read = {one.source for one in stage.inputs}

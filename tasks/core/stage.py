@@ -383,8 +383,12 @@ def stage_of(job: Job) -> Stage[Any]:
     return stage
 
 
-def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -> str:
-    """SHA-256 of everything that shapes a part: 64 hex digits."""
+def part_key(stage: Stage[Any], shard: str, settings: Settings, inputs: Mapping[str, str]) -> str:
+    """SHA-256 of everything that shapes a part: 64 hex digits.
+
+    The label of the shard shapes the part only where it names the part's pieces.
+    """
+    own = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(
             {
@@ -394,6 +398,7 @@ def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -
                 "libraries": library_versions("pyarrow", *stage.libraries),
                 "python": python_version(),
                 "inputs": dict(inputs),
+                **own,
             }
         )
     )

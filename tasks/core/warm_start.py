@@ -50,7 +50,7 @@ def start_inputs(
     kept = {name: digest for name, digest in earlier.outputs.items() if name == "start"}
     same = {"graph": graph, **kept}
     lost = any(run.store.blob_size(digest) is None for digest in kept.values())
-    if not lost and part_key(stage, settings, same) == earlier.key:
+    if not lost and part_key(stage, label, settings, same) == earlier.key:
         return same
     labels = start(earlier)
     if labels is None:

@@ -45,7 +45,7 @@ class _Lookup(BaseRun):
         """Find the parts; raises _NotThere if one does not exist."""
         found: dict[str, Receipt] = {}
         for spec in specs:
-            receipt = self._build.find(stage, part_key(stage, spec.settings, spec.inputs))
+            receipt = self._build.find(stage, part_key(stage, spec.shard, spec.settings, spec.inputs))
             if receipt is None:
                 raise _NotThere
             found[spec.shard] = receipt

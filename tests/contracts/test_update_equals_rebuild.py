@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests import corpora
@@ -157,6 +157,7 @@ def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(quick: Path, lef
 
 
 @settings(max_examples=6)
+@example(first=8, nights=[[("add", 0)]])  # A shard falls apart; one half has the documents of the whole.
 @given(first=st.integers(min_value=1, max_value=10), nights=_NIGHTS)
 def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
     first: int, nights: list[list[tuple[str, int]]]

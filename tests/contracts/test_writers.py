@@ -56,6 +56,8 @@ TOLD: Told = {
 EDITED: Told = {**TOLD, "Ada Marl": (*TOLD["Ada Marl"][:2], "Ada Marl left for Quillon.")}
 TOKENS = 40
 WITHOUT = LlmSettings()
+HASHED: Mapping[str, Any] = {"backend": "hash", "max_tokens": 512, "tokenizer": ""}
+"""What opens the tokenizer of the deterministic encoder."""
 
 
 def identity(*parts: str) -> str:
@@ -99,12 +101,12 @@ def summary(store: FolderStore, told: Told, writer: BoundWriter, common: dict[st
     settings = summaries.SummarySettings(
         layer=2,
         summariser=writer.fingerprint,
-        tokenizer={},
+        tokenizer=HASHED,
         texts={"a": {"summaries": below}},
         title_in_passage=False,
         largest=8,
         groups=1,
-        **common,
+        **{**common, "opening": HASHED},
     )
     return {"segments/b": put_pack(store, "run", LSH_SEGMENTS.conform(segments))[0]} if told else {}, settings
 

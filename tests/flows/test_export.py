@@ -92,7 +92,7 @@ def test_the_folder_is_the_one_that_the_reader_expects_and_any_tool_can_read(sto
     assert digest_of(found["manifest.json"]) == made.manifest
     assert {digest_of(found[exported_name(one, manifest)]) == one.digest for one in manifest.artifacts} == {True}
     families = {name.split("/")[1] for name in found if name.startswith("families/")}
-    assert families == {"zoom_graph", "bm25", "lsh_tree"}
+    assert families == {"bm25", "lsh_tree"}
     # With nothing of ours: Parquet with pyarrow, arrays with the header of their file.
     assert sum(pq.read_table(path).num_rows for path in (out(store) / "tables" / "passages").iterdir()) == rows
     data = min((out(store) / "vectors").iterdir()).read_bytes()
@@ -169,9 +169,9 @@ def test_somebody_who_fills_the_folder_meanwhile_is_not_overwritten(store: Folde
 
 def test_a_damaged_blob_is_found_while_it_is_copied_and_nothing_is_left(store: FolderStore) -> None:
     with indexmill.open(store.root, 1) as snapshot:
-        digest = snapshot.artifact("zoom_graph/matrices").digest
-    flip_byte(store.root / blob_path(digest))
-    with pytest.raises(CorruptBlob, match="zoom_graph/matrices"):
+        table = snapshot.shards("bm25")[0]
+    flip_byte(store.root / blob_path(table.digest))
+    with pytest.raises(CorruptBlob, match=table.name):
         export_snapshot(store, 1, out(store), progress=Silent())
     assert [one.name for one in store.root.parent.iterdir()] == ["store"]
     assert runs.list_runs(store)[-1].state == "failed"
@@ -179,7 +179,8 @@ def test_a_damaged_blob_is_found_while_it_is_copied_and_nothing_is_left(store: F
 
 def test_a_blob_that_decays_after_its_check_is_found_by_what_was_copied(store: FolderStore) -> None:
     with indexmill.open(store.root, 1) as snapshot:
-        blob = store.root / blob_path(snapshot.artifact("zoom_graph/matrices").digest)
+        table = snapshot.shards("bm25")[0]
+    blob = store.root / blob_path(table.digest)
 
     def decay(path: Path) -> Path:
         if path == blob:
@@ -192,7 +193,7 @@ def test_a_blob_that_decays_after_its_check_is_found_by_what_was_copied(store: F
     opened = FolderStore.open_local
     with (
         patch.object(FolderStore, "open_local", lambda self, digest: decay(opened(self, digest))),
-        pytest.raises(CorruptBlob, match=r"zoom_graph/matrices.*is damaged: its SHA-256 is"),
+        pytest.raises(CorruptBlob, match=rf"{table.name}.*is damaged: its SHA-256 is"),
     ):
         export_snapshot(store, 1, out(store), progress=Silent())
     assert [one.name for one in store.root.parent.iterdir()] == ["store"]

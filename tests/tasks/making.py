@@ -99,7 +99,7 @@ class Parts:
     def _job(self, stage: Stage, spec: PartSpec, reuse: Sequence[Receipt]) -> Job:
         return Job(
             stage=stage.module,
-            key=part_key(stage, spec.settings, spec.inputs),
+            key=part_key(stage, spec.shard, spec.settings, spec.inputs),
             shard=spec.shard,
             store_url=self.store.url,
             run_id=self.run,

@@ -127,7 +127,7 @@ class ParentReplay(BaseRun):
         """True if the stage's current code gives the parent's parts the same keys."""
         if stage not in self._same_code:
             self._same_code[stage] = all(
-                part_key(self._stages[stage], spec.settings, spec.inputs) == self.parts[stage][shard].key
+                part_key(self._stages[stage], shard, spec.settings, spec.inputs) == self.parts[stage][shard].key
                 for shard, spec in self.specs.get(stage, {}).items()
                 if shard in self.parts.get(stage, {})
             )
@@ -207,7 +207,7 @@ def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str])
     unknown = {name.partition("/")[0] for name in part.spec.inputs.keys() - known.keys()}
     was = {} if before is None else before.inputs
     inputs = {name: digest for name, digest in was.items() if name.partition("/")[0] in unknown}
-    return part_key(part.stage, part.spec.settings, inputs | known)
+    return part_key(part.stage, part.spec.shard, part.spec.settings, inputs | known)
 
 
 def _cause(

@@ -168,7 +168,7 @@ class Planner(CorpusRun):
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         wanted = list(specs)
         self.stages[stage.name] = stage
-        keys = {spec.shard: part_key(stage, spec.settings, spec.inputs) for spec in wanted}
+        keys = {spec.shard: part_key(stage, spec.shard, spec.settings, spec.inputs) for spec in wanted}
         there = {key: self.find(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
         asks = stage.uses_encoder and self.choice.endpoint is not None

@@ -17,7 +17,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from indexmill.errors import ModelUnavailable
 from indexmill.store.canonical import canonical_json
-from tasks.core.stage import part_key
+from tasks.core.stage import WHOLE, part_key
 from tasks.stages.sbom import sbom
 from tasks.stages.sbom.sbom import STAGE, SbomSettings, bill_of_materials
 from tests.paths import ROOT
@@ -103,13 +103,13 @@ def test_another_process_elsewhere_makes_the_same_bytes() -> None:
 
 
 def test_the_key_of_the_part_has_every_version_and_the_model() -> None:
-    key = part_key(STAGE, SETTINGS, {})
+    key = part_key(STAGE, WHOLE, SETTINGS, {})
     others = [
         replace(SETTINGS, software=[distribution("indexmill", "0.1.1"), *SETTINGS.software[:3]]),
         replace(SETTINGS, python={"name": "CPython", "version": "3.11.8"}),
         replace(SETTINGS, model={**SETTINGS.model, "weights": "6" * 64}),
     ]
-    assert len({key, *(part_key(STAGE, one, {}) for one in others)}) == 4
+    assert len({key, *(part_key(STAGE, WHOLE, one, {}) for one in others)}) == 4
 
 
 def test_hostile_metadata_and_an_encoder_without_weights_make_a_valid_bill() -> None:
