@@ -27,7 +27,8 @@ from benchmarks.machine import Stopwatch, argument_parser, describe_machine
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.mention_links import MENTION_LINKS, MentionLinks, mention_links_of
 from indexmill.snapshot import Snapshot
-from indexmill.store.manifest import Artifact, Corpus, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Corpus, Manifest
 from indexmill.store.pack_schema import smallest
 from indexmill.store.packs import write_pack
 from indexmill.store.reader import StoreReader

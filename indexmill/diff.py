@@ -25,7 +25,8 @@ from indexmill.errors import SnapshotNotFound
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.manifest import Artifact, Manifest, Ref
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Manifest, Ref
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import read_table
 

@@ -34,7 +34,8 @@ from indexmill.retrieve.filters import Filter, Where
 from indexmill.retrieve.gather import Gatherer
 from indexmill.retrieve.rerank import reranked
 from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
-from indexmill.store.manifest import Artifact, Manifest, Ref
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Manifest, Ref
 from indexmill.telemetry import retrieval, stage
 
 if TYPE_CHECKING:
@@ -115,7 +116,6 @@ class Snapshot:
         """The ref that published it; None for an exported folder and for a candidate."""
         self._open_local = open_local
         self.pool = pool
-        self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._gatherer: Gatherer[list[Hit]] = Gatherer(_GATHERED)
         self._lock = Lock()
         self._cache: dict[str | tuple[str, ...], Any] = {}
@@ -483,15 +483,15 @@ class Snapshot:
     def artifact(self, name: str) -> Artifact:
         """The manifest's entry for an artifact; raises NotFound."""
         self._check_open()
-        try:
-            return self._artifacts[name]
-        except KeyError:
-            raise NotFound(f"{self.path}: the snapshot has no artifact {name!r}; `indexmill show` lists them") from None
+        found = self.manifest.artifact(name)
+        if found is None:
+            raise NotFound(f"{self.path}: the snapshot has no artifact {name!r}; `indexmill show` lists them")
+        return found
 
     def shards(self, name: str) -> tuple[Artifact, ...]:
         """The artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
         self._check_open()
-        whole = self._artifacts.get(name)
+        whole = self.manifest.artifact(name)
         return self.manifest.under(name) if whole is None else (whole,)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -25,7 +25,7 @@ from pydantic import Field
 from indexmill.errors import NotFound
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import batch_name, batch_prefix
-from indexmill.store.manifest import Digest, Record, Timestamp, Word
+from indexmill.store.record import Digest, Record, Timestamp, Word
 from indexmill.text.counted import counted
 from storage.protocol import Store
 from storage.records import get_record

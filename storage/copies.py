@@ -28,7 +28,8 @@ from indexmill.store.layout import (
     run_name,
     tombstone_prefix,
 )
-from indexmill.store.manifest import Alias, Hold, Record, Ref, Removal
+from indexmill.store.manifest import Alias, Hold, Ref, Removal
+from indexmill.store.record import Record
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.exports import Export
 

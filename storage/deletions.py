@@ -58,7 +58,7 @@ from pydantic import Field
 
 from indexmill.errors import LeaseLost, NotFound, StoreError
 from indexmill.store.layout import aside_name, aside_prefix, blob_path, removing_name, removing_prefix
-from indexmill.store.manifest import Name, Record, Timestamp, Word
+from indexmill.store.record import Name, Record, Timestamp, Word
 from storage import refs
 from storage.clock import Clock, timestamp
 from storage.lease import Lease, at_work

@@ -24,7 +24,9 @@ from indexmill.errors import CorruptBlob
 from indexmill.store.exported import MANIFEST_FILE, exported_name
 from indexmill.store.folder import BLOB_ADVICE
 from indexmill.store.layout import export_name, export_prefix
-from indexmill.store.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Manifest
+from indexmill.store.record import Digest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
 from indexmill.store.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all

@@ -33,7 +33,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
 from indexmill.store.layout import batch_name, blob_path, forgotten_name
-from indexmill.store.manifest import Digest, Manifest, Record, Ref, Removal, Timestamp, Word
+from indexmill.store.manifest import Manifest, Ref, Removal
+from indexmill.store.record import Digest, Record, Timestamp, Word
 from schemas.tables import DOCUMENTS, PASSAGES, QUARANTINE
 from storage import batches, deletions, lineage, refs, tombstones
 from storage.batches import Batch

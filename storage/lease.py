@@ -24,7 +24,7 @@ from pydantic import Field
 
 from indexmill.errors import CorruptBlob, IndexmillError, LeaseLost, NotFound, StoreError
 from indexmill.store.layout import lease_name, lease_prefix, release_name, renewal_name
-from indexmill.store.manifest import Record, Timestamp, Word
+from indexmill.store.record import Record, Timestamp, Word
 from storage.clock import Clock, clock_of, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Store

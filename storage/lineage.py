@@ -1,19 +1,36 @@
-"""Lineage: which parts a snapshot was made from, kept as a blob that its manifest names."""
+"""Lineage: which parts a snapshot was made from, kept as a blob that its manifest names.
+
+The blob is a table, since there is a line for each output of each part, most of it digests: as JSON, in which earlier
+releases kept it, it is more than three times as long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, ValidationError, field_validator
 
-from indexmill.store.manifest import Digest, Record, Word
+from indexmill.errors import CorruptBlob
+from indexmill.store.record import Digest, Record, Word
 from storage.protocol import Store
 from storage.receipts import Receipt, overlap
 from storage.records import get_record_blob
+from storage.tables import table_bytes
 
 __all__ = ["Lineage", "LineageEntry", "blobs", "put", "read"]
+
+_PARTS = pa.schema(
+    [
+        *(pa.field(name, pa.string(), nullable=False) for name in ("stage", "shard", "key", "row_space")),
+        pa.field("output", pa.string()),
+        pa.field("digest", pa.binary(32)),
+    ]
+)
+"""A row for each output of each part; one without output and digest for a part that has none."""
 
 
 class LineageEntry(Record):
@@ -40,6 +57,40 @@ class Lineage(Record):
     @classmethod
     def _order(cls, entries: Iterable[LineageEntry]) -> tuple[LineageEntry, ...]:
         return tuple(sorted(entries, key=lambda entry: (entry.stage, entry.shard, entry.key)))
+
+    def to_bytes(self) -> bytes:
+        """The lineage as a table (`docs/format.md`), ordered as its entries, outputs by name."""
+        rows: list[tuple[str | bytes | None, ...]] = []
+        for one in self.entries:
+            part = (one.stage, one.shard, one.key, one.row_space)
+            outputs = sorted(one.outputs.items())
+            rows += [(*part, name, bytes.fromhex(digest)) for name, digest in outputs] or [(*part, None, None)]
+        columns = zip(*rows, strict=True) if rows else [()] * len(_PARTS)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _PARTS, strict=True)]
+        return table_bytes(pa.table(arrays, _PARTS))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """Read a lineage, as a table or as the JSON of earlier releases; raises CorruptBlob, naming `where`."""
+        if data[:1] == b"{":
+            return super().from_bytes(data, where)
+        try:
+            table = pq.read_table(pa.BufferReader(data), use_threads=False).cast(_PARTS)
+            parts: dict[tuple[str, ...], dict[str, str]] = {}
+            for *part, output, digest in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                outputs = parts.setdefault(tuple(part), {})
+                if output is not None:
+                    outputs[output] = digest.hex()
+            entries = [
+                LineageEntry(stage=stage, shard=shard, key=key, row_space=row_space, outputs=outputs)
+                for (stage, shard, key, row_space), outputs in parts.items()
+            ]
+        except (ValueError, OSError, AttributeError, ValidationError) as error:
+            raise CorruptBlob(
+                f"{where} is not a readable lineage ({len(data)} bytes): {error}; restore the file from a copy of the "
+                "store: no build makes it again, and to delete it loses what it records"
+            ) from error
+        return cls(entries=tuple(entries))
 
     def candidates(self, stage: str, row_space: str, shard: str) -> list[LineageEntry]:
         """The parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""

@@ -9,7 +9,7 @@ record names no document: what is deleted from the corpus leaves nothing of it h
 from __future__ import annotations
 
 from indexmill.store.layout import poison_name, poison_prefix
-from indexmill.store.manifest import Digest, Record, Word
+from indexmill.store.record import Digest, Record, Word
 from storage.protocol import Store
 from storage.records import find_record
 

@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from indexmill.store.manifest import Record
+from indexmill.store.record import Record
 
 __all__ = ["Process", "alive", "same_boot", "this_process", "this_user"]
 

@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 
 from indexmill.errors import CorruptBlob, NotFound, UnsupportedFormat
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
-from indexmill.store.manifest import Digest, Record, Timestamp, Word
+from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 
 __all__ = ["Id", "PromptRecord", "find", "read", "scan"]

@@ -16,7 +16,8 @@ from pydantic import JsonValue
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
 from indexmill.store.layout import blob_path
-from indexmill.store.manifest import Artifact, Manifest, Ref, Removal, describe_table
+from indexmill.store.listing import Artifact, describe_table
+from indexmill.store.manifest import Manifest, Ref, Removal
 from indexmill.store.packs import open_pack
 from indexmill.store.regular_files import MANIFEST_BYTES
 from indexmill.text.counted import byte_size

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import Field, JsonValue
 
 from indexmill.store.layout import run_name, run_prefix
-from indexmill.store.manifest import Digest, Record
+from indexmill.store.record import Digest, Record
 from storage.protocol import Store
 from storage.records import find_record
 from storage.tables import put_table, read_table

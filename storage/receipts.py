@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from indexmill.store.layout import attempt_name, receipt_name, receipt_prefix
-from indexmill.store.manifest import Digest, Record, Timestamp, Word
+from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 from storage.records import find_record
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.layout import blob_path, number_of
-from indexmill.store.manifest import Record
+from indexmill.store.record import Record
 from storage.protocol import Store
 
 __all__ = ["create_next", "find_record", "get_record", "get_record_blob", "last_number", "numbered"]

@@ -22,7 +22,8 @@ from pydantic import Field, JsonValue
 from indexmill.errors import NotFound, SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import run_name, run_prefix
-from indexmill.store.manifest import Digest, Name, Record, Ref, Timestamp, Word
+from indexmill.store.manifest import Ref
+from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
 from storage import refs
 from storage.clock import Clock, from_timestamp, timestamp

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import tombstone_name, tombstone_prefix
-from indexmill.store.manifest import Digest, Record, Timestamp, Word
+from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 from storage.records import get_record
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from indexmill.store.manifest import Artifact, Manifest
+    from indexmill.store.listing import Artifact
+    from indexmill.store.manifest import Manifest
 
 __all__ = ["Artifacts"]
 

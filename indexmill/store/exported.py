@@ -23,7 +23,8 @@ from pathlib import Path
 from indexmill.errors import CorruptBlob, SnapshotNotFound
 from indexmill.forks import Lock
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.manifest import Artifact, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Manifest
 from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
 from indexmill.store.signatures import SIGNATURES_FILE, Statement, Trust
 from indexmill.text.counted import byte_size

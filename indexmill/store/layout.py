@@ -57,7 +57,7 @@ __all__ = [
     "tombstone_prefix",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """The format version that this indexmill writes, and the newest that it reads."""
 
 READER_VERSION = 4

@@ -1,124 +1,22 @@
 """The records of a snapshot: its manifest, the ref that publishes it, the aliases that point to a ref, and the hold.
 
-All are canonical JSON. A writer refuses fields it does not know; a reader drops them, because the manifest itself names
-the oldest reader that understands it. A manifest holds no history (no clock, host, cost or count of reuse), so that the
+A manifest holds no history (no clock, host, cost or count of reuse), so that the
 same input gives the same digest; those are in the ref and in the run's record.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    StringConstraints,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from indexmill.errors import CorruptBlob, UnsupportedFormat
+from indexmill.errors import UnsupportedFormat
 from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import FORMAT_VERSION, READER_VERSION
+from indexmill.store.listing import Artifact, Artifacts, Listing
+from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = [
-    "Alias",
-    "Artifact",
-    "Candidate",
-    "Corpus",
-    "Digest",
-    "Family",
-    "Hold",
-    "Manifest",
-    "Name",
-    "Record",
-    "Ref",
-    "Removal",
-    "Timestamp",
-    "Word",
-    "describe_table",
-]
-
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in lower-case hex."""
-
-Name = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,199})*$")
-]
-"""A relative path of plain components."""
-
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")]
-"""One plain component of a name."""
-
-Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$")]
-"""A time in UTC, ISO 8601."""
-
-_READING = {"unknown fields": "dropped"}
-
-
-class Record(BaseModel):
-    """A record that the store keeps as canonical JSON: frozen, strictly typed."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_unknown_fields(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.context is _READING and isinstance(value, dict):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
-            return {name: item for name, item in value.items() if name in known}
-        return value
-
-    def to_bytes(self) -> bytes:
-        """The record as canonical JSON.
-
-        Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot represent.
-        """
-        return canonical_json(self.model_dump(mode="json", by_alias=True))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a record, dropping fields that a newer writer added.
-
-        Raises CorruptBlob, naming the source `where`, if the bytes are not such a record.
-        """
-        try:
-            return cls.model_validate_json(data, context=_READING)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise CorruptBlob(
-                f"{where} is not a readable {cls.__name__.lower()} ({len(data)} bytes)"
-                f"{f', at {field}' if field else ''}: {first['msg']}; restore the file from a copy of the store: "
-                "no build makes it again, and to delete it loses what it records"
-            ) from error
-
-
-class Artifact(Record):
-    """A named blob of a snapshot: a Parquet table, a pack of arrays, or a plain file."""
-
-    name: Name
-    kind: Literal["table", "arrays", "file"]
-    digest: Digest
-    bytes: Annotated[int, Field(ge=0)]
-    rows: Annotated[int, Field(ge=0)] | None = None
-    schema_: JsonValue = Field(default=None, alias="schema")
-    """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
-
-    def has_column(self, name: str) -> bool:
-        """True for a table that has a column of that name."""
-        fields = self.schema_ if isinstance(self.schema_, list) else []
-        return any(isinstance(one, dict) and one.get("name") == name for one in fields)
+__all__ = ["Alias", "Candidate", "Corpus", "Family", "Hold", "Manifest", "Ref", "Removal"]
 
 
 class Corpus(Record):
@@ -127,17 +25,17 @@ class Corpus(Record):
     fingerprint: str
     documents: Annotated[int, Field(ge=0)]
     passages: Annotated[int, Field(ge=0)]
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = Field(default_factory=dict)
 
 
 class Family(Record):
     """One index family of a snapshot: the parameters it was built with, and its sizes."""
 
-    parameters: dict[str, JsonValue] = {}
-    counts: dict[str, int] = {}
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
     history_dependent: bool = False
     """True if the family depends on the previous snapshot: the declared exception to "update equals rebuild"."""
-    details: dict[str, JsonValue] = {}
+    details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class Manifest(Record):
@@ -146,21 +44,19 @@ class Manifest(Record):
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
     minimum_reader_version: Annotated[int, Field(ge=1)] = 1
     corpus: Corpus
-    configuration: dict[str, JsonValue] = {}
-    environment: dict[str, JsonValue] = {}
-    models: dict[str, JsonValue] = {}
-    artifacts: Annotated[tuple[Artifact, ...], Field(strict=False)] = ()
-    families: dict[Name, Family] = {}
+    configuration: dict[str, JsonValue] = Field(default_factory=dict)
+    environment: dict[str, JsonValue] = Field(default_factory=dict)
+    models: dict[str, JsonValue] = Field(default_factory=dict)
+    artifacts: Artifacts = Listing(())
+    families: dict[Name, Family] = Field(default_factory=dict)
     lineage: Digest
 
-    @field_validator("artifacts", mode="after")
-    @classmethod
-    def _order(cls, artifacts: Iterable[Artifact]) -> tuple[Artifact, ...]:
-        ordered = tuple(sorted(artifacts, key=lambda artifact: artifact.name))
-        twice = {one.name for one, other in pairwise(ordered) if one.name == other.name}
-        if twice:
-            raise ValueError(f"two artifacts with the same name: {sorted(twice)}")
-        return ordered
+    def to_bytes(self) -> bytes:
+        """The manifest as canonical JSON, in the form of its format version."""
+        told = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"} if self.format_version > 1 else None)
+        if self.format_version > 1:
+            told["artifacts"] = [group.to_json() for group in self.listing.groups]
+        return canonical_json(told)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str = "the manifest") -> Self:
@@ -169,23 +65,36 @@ class Manifest(Record):
         Raises UnsupportedFormat if it asks for a newer reader, CorruptBlob if it is not a manifest.
         """
         try:
-            oldest = json.loads(data)["minimum_reader_version"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            oldest = None  # the validation below says what is wrong
-        if type(oldest) is int and oldest > READER_VERSION:
+            oldest = _Oldest.model_validate_json(data).minimum_reader_version
+        except ValidationError:
+            oldest = 0  # the validation below says what is wrong
+        if oldest > READER_VERSION:
             raise UnsupportedFormat(
                 f"{where} needs a reader of format {oldest}; this indexmill reads up to {READER_VERSION}: "
                 "install a newer indexmill"
             )
         return super().from_bytes(data, where)
 
+    @property
+    def listing(self) -> Listing:
+        """The artifacts by name, folder and group."""
+        return Listing.of(self.artifacts)
+
     def artifact(self, name: str) -> Artifact | None:
         """The artifact of this name, or None."""
-        return next((artifact for artifact in self.artifacts if artifact.name == name), None)
+        return self.listing.named(name)
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
         """The artifacts `folder/...`, ordered by name: the shards of one table."""
-        return tuple(artifact for artifact in self.artifacts if artifact.name.startswith(folder + "/"))
+        return self.listing.under(folder)
+
+
+class _Oldest(BaseModel):
+    """What a reader looks at before anything else of a manifest."""
+
+    model_config = ConfigDict(strict=True)
+
+    minimum_reader_version: int
 
 
 class Ref(Record):
@@ -197,7 +106,7 @@ class Ref(Record):
     epoch: Annotated[int, Field(ge=0)]
     run_id: Word
     created: Timestamp
-    cost: dict[str, JsonValue] = {}
+    cost: dict[str, JsonValue] = Field(default_factory=dict)
     note: str = ""
 
     @model_validator(mode="after")
@@ -259,8 +168,3 @@ class Removal(Record):
         if self.reason == "incomplete":
             return f"version {self.version} was withdrawn at {self.created}: it was not whole when it was published"
         return f"version {self.version} was withdrawn at {self.created}: a document of it is to be forgotten"
-
-
-def describe_table(schema: pa.Schema) -> list[JsonValue]:
-    """A table's schema as stored in a manifest: a list of {name, type, nullable}, in column order."""
-    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

@@ -32,16 +32,20 @@ class Sizes:
     def __init__(self, manifest: Manifest) -> None:
         self._all: dict[str, int] = {}
         self._own: dict[str, dict[str, int]] = {}  # by label
-        for one in manifest.artifacts:
-            table, _, label = one.name.partition("/")
-            if one.kind == "table" and one.rows is not None:
-                self._all[table] = self._all.get(table, 0) + one.rows
-                self._all[one.name] = one.rows
-                self._own.setdefault(label, {})[f"own {table}"] = one.rows
-            elif table == "vectors" and "dimensions" not in self._all:
-                declared: Any = one.schema_
-                with contextlib.suppress(KeyError, IndexError, TypeError):  # a schema of another form
-                    self._all["dimensions"] = int(declared["passages"]["shape"][1])
+        for group in manifest.listing.groups:
+            if group.kind != "table":
+                continue
+            table = group.folder
+            for label, rows in zip(group.labels, group.rows or [], strict=False):
+                if rows is not None:
+                    self._all[table] = self._all.get(table, 0) + rows
+                    self._all[f"{table}/{label}"] = rows
+                    self._own.setdefault(label, {})[f"own {table}"] = rows
+        for one in manifest.under("vectors"):
+            declared: Any = one.schema_
+            with contextlib.suppress(KeyError, IndexError, TypeError):  # a schema of another form
+                self._all["dimensions"] = int(declared["passages"]["shape"][1])
+                break
 
     def of(self, name: str) -> Mapping[str, int]:
         """The lengths that concern an artifact.

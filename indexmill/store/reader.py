@@ -33,7 +33,8 @@ from indexmill.store.layout import (
     run_name,
     signature_prefix,
 )
-from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Record, Ref, Removal
+from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
+from indexmill.store.record import Record
 from indexmill.store.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES
 from indexmill.store.signatures import ENVELOPE_BYTES
 

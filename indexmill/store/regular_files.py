@@ -20,7 +20,7 @@ RECORD_BYTES = 1 << 20
 """The most bytes of a small record, such as a ref."""
 
 MANIFEST_BYTES = 64 << 20
-"""The most bytes of a manifest (some 100,000 artifacts) and of the record of a run."""
+"""The most bytes of a manifest (some 500,000 artifacts) and of the record of a run."""
 
 BLOB_BYTES = 1 << 30
 """The most bytes of any other blob or record that is read whole, such as a lineage."""

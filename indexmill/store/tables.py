@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from indexmill.errors import CorruptBlob
-from indexmill.store.manifest import Artifact, describe_table
+from indexmill.store.listing import Artifact, describe_table
 from indexmill.text.counted import byte_size
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from indexmill.errors import IndexmillError, StoreError
 from indexmill.models.headway import Items, headway
 from indexmill.store.canonical import canonical_json
-from indexmill.store.manifest import Artifact, Manifest, describe_table
+from indexmill.store.listing import Artifact, describe_table
+from indexmill.store.manifest import Manifest
 from indexmill.store.packs import open_pack
 from indexmill.store.reader import StoreReader
 from indexmill.store.regular_files import MANIFEST_BYTES
@@ -136,9 +137,15 @@ def _check_content(artifact: Artifact, path: Path) -> Iterable[str]:
         yield f"{path} holds {held}; the manifest says {artifact.schema_}"
 
 
+_LINEAGE = ["stage", "shard", "key", "row_space", "output", "digest"]
+
+
 def _check_lineage(data: bytes) -> Iterable[Problem]:
     try:
-        for entry in json.loads(data)["entries"]:
-            entry["stage"], entry["shard"], entry["key"], entry["outputs"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        if data[:1] == b"{":  # as earlier releases kept it
+            for entry in json.loads(data)["entries"]:
+                entry["stage"], entry["shard"], entry["key"], entry["outputs"]
+        else:
+            pq.read_table(pa.BufferReader(data), columns=_LINEAGE).select(_LINEAGE)
+    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
         yield Problem("lineage", f"is not a list of parts: {error!r}")

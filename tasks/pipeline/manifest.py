@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from indexmill.store.layout import READER_VERSION
-from indexmill.store.manifest import Artifact, Corpus, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Corpus, Manifest
 from indexmill.store.manifest import Family as Published
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration

@@ -24,7 +24,8 @@ from indexmill.evaluate.recall import Question, found_documents, parse_questions
 from indexmill.retrieve.registry import available
 from indexmill.snapshot import open_manifest
 from indexmill.store.layout import blob_path
-from indexmill.store.manifest import Manifest, Record
+from indexmill.store.manifest import Manifest
+from indexmill.store.record import Record
 from schemas.config import GateSettings
 from storage.protocol import Store
 from storage.tombstones import Forgotten

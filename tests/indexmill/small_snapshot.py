@@ -20,7 +20,8 @@ from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, content_id, digest_of
 from indexmill.store.exported import exported_name
 from indexmill.store.layout import BRANCH, alias_name, ref_name
-from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Alias, Corpus, Family, Manifest, Ref
 from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
 from indexmill.text.names import NameIndex, canonical_name, entity_id

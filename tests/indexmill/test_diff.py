@@ -16,7 +16,8 @@ from indexmill import diff as module
 from indexmill.diff import Difference, Entities, compare, diff
 from indexmill.errors import SnapshotNotFound
 from indexmill.store.canonical import content_id
-from indexmill.store.manifest import Artifact, Family
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Family
 from schemas.tables import ENTITIES
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
 from tests.storage.quick import quick_folder

@@ -9,7 +9,8 @@ import pytest
 
 from indexmill.errors import CorruptBlob, SnapshotNotFound, VersionWithdrawn
 from indexmill.store.layout import blob_path
-from indexmill.store.manifest import Artifact, Corpus, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Corpus, Manifest
 from storage import faults, lineage, refs
 from storage.lease import acquire
 from storage.lineage import Lineage

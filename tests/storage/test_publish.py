@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
+from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import blob_path, lease_name
-from indexmill.store.manifest import Artifact, Corpus, Manifest, Removal
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Corpus, Manifest, Removal
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import faults, folder, lineage, refs, reserve
@@ -19,7 +21,7 @@ from storage.folder import FolderStore
 from storage.lease import acquire
 from storage.lineage import Lineage, LineageEntry
 from storage.publish import describe, publish
-from storage.tables import put_table
+from storage.tables import put_table, table_bytes
 from tests.storage import children
 from tests.storage.children import CREATED
 
@@ -119,8 +121,19 @@ def test_lineage_comes_back_ordered_and_knows_what_to_reuse(store: FolderStore) 
     assert made == Lineage(entries=tuple(reversed(entries)))
     assert lineage.read(store, lineage.put(store, made)) == made
     assert [entry.key for entry in made.candidates("embed", "m", "p01")] == ["x", "y"]
-    with pytest.raises(CorruptBlob, match="lineage"):
-        lineage.read(store, store.put_blob(b"[]"))
+    older = {"entries": [one.model_dump(mode="json") for one in reversed(made.entries)]}
+    assert lineage.read(store, store.put_blob(canonical_json(older))) == made
+    data = made.to_bytes()
+    for damaged in (
+        b"[]",
+        b"{}x",
+        b"",
+        data[:-9],
+        data[:200] + data[300:],
+        table_bytes(pa.table({"stage": ["embed"]})),
+    ):
+        with pytest.raises(CorruptBlob, match="lineage"):
+            lineage.read(store, store.put_blob(damaged))
 
 
 def test_two_versions_share_their_blobs(store: FolderStore) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from indexmill.errors import CorruptBlob, StoreError
 from indexmill.store.layout import blob_path
-from indexmill.store.manifest import describe_table
+from indexmill.store.listing import describe_table
 from indexmill.store.packs import open_pack
 from indexmill.store.tables import ROWS_PER_GROUP
 from schemas.tables import DOCUMENTS, MENTIONS, QUARANTINE, SENTENCES

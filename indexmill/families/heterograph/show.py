@@ -18,7 +18,8 @@ from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
-    from indexmill.store.manifest import Artifact, Manifest
+    from indexmill.store.listing import Artifact
+    from indexmill.store.manifest import Manifest
 
 __all__ = ["KIND_NAMES", "listing", "other_counts", "statistics"]
 

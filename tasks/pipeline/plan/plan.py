@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 
 from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.manifest import Digest, Record
+from indexmill.store.record import Digest, Record
 from indexmill.text.counted import counted
 from schemas.config import Price
 from tasks.core.environment import environment_fingerprint

@@ -9,7 +9,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from indexmill.export.card import card
-from indexmill.store.manifest import Artifact, Corpus, Family, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Corpus, Family, Manifest
 
 READER = MarkdownIt("commonmark").enable("table")
 

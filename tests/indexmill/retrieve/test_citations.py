@@ -13,7 +13,7 @@ import indexmill
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
 from indexmill.store import tables
-from indexmill.store.manifest import Artifact
+from indexmill.store.listing import Artifact
 from indexmill.store.tables import read_table
 from schemas.tables import PASSAGES
 from tests.indexmill import small_snapshot

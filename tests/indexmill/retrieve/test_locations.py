@@ -20,7 +20,7 @@ from indexmill.explore.page import page_of
 from indexmill.hits import Box, Hit
 from indexmill.retrieve.locations import MOST_BOXES, place_of
 from indexmill.store import tables
-from indexmill.store.manifest import Artifact
+from indexmill.store.listing import Artifact
 from indexmill.store.tables import locations_type, read_table
 from schemas.tables import DOCUMENTS
 from tests.indexmill import small_snapshot

@@ -24,7 +24,8 @@ from indexmill.retrieve import mention_links as module
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.mention_links import MentionLinks, mention_links_of
 from indexmill.snapshot import Snapshot
-from indexmill.store.manifest import Artifact, Corpus, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Corpus, Manifest
 from indexmill.store.packs import open_pack, write_pack
 from indexmill.text.names import NameIndex, entity_id
 from tasks.stages.resolve.mention_links import mention_links

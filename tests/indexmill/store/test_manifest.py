@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from indexmill.errors import CorruptBlob, UnsupportedFormat
 from indexmill.store.canonical import canonical_json
-from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref, describe_table
+from indexmill.store.listing import Artifact, describe_table
+from indexmill.store.manifest import Alias, Corpus, Family, Manifest, Ref
 
 DIGEST = "ab" * 32
 CORPUS = Corpus(fingerprint="cd" * 32, documents=2, passages=5)
@@ -63,12 +64,22 @@ def changed(record: Any, **changes: Any) -> bytes:
     return canonical_json(json.loads(record.to_bytes()) | changes)
 
 
+def listing(**changes: Any) -> bytes:
+    """The bytes of a manifest whose first group of artifacts says something else."""
+    data = json.loads(MANIFEST.to_bytes())
+    data["artifacts"][0] |= changes
+    return canonical_json(data)
+
+
 @given(manifests)
 def test_a_manifest_comes_back_and_its_bytes_are_canonical(manifest: Manifest) -> None:
     data = manifest.to_bytes()
     assert Manifest.from_bytes(data) == manifest
     assert Manifest.from_bytes(data).to_bytes() == data
     assert canonical_json(json.loads(data)) == data
+    older = manifest.model_copy(update={"format_version": 1})
+    assert Manifest.from_bytes(older.to_bytes()) == older
+    assert json.loads(older.to_bytes())["artifacts"] == [json.loads(one.to_bytes()) for one in manifest.artifacts]
 
 
 @given(st.permutations([PASSAGES, VECTORS, PASSAGES.model_copy(update={"name": "passages/p1"})]))
@@ -78,6 +89,42 @@ def test_the_order_of_artifacts_does_not_matter(shuffled: list[Artifact]) -> Non
     assert [artifact.name for artifact in manifest.under("passages")] == ["passages/p0", "passages/p1"]
     assert manifest.artifact("vectors/p0") == VECTORS
     assert manifest.artifact("vectors") is None
+
+
+def pack(name: str, rows: int, dtype: str = "<f4") -> Artifact:
+    schema = {
+        "sentences": {"dtype": dtype, "shape": [rows, 384]},
+        "passages": {"dtype": "<f4", "shape": [rows // 2, 384]},
+    }
+    return Artifact(name=name, kind="arrays", digest=DIGEST, bytes=100 * rows, schema=schema)
+
+
+def test_what_artifacts_of_a_folder_share_is_said_once() -> None:
+    packs = (pack("vectors/p1", 8), pack("vectors/p0", 6), pack("vectors/p2", 6, "|i1"), pack("vectors/p3", 8))
+    table = PASSAGES.model_copy(update={"name": "passages/p1", "rows": 4, "bytes": 9})
+    manifest = MANIFEST.model_validate({**dict(MANIFEST), "artifacts": [*packs, table, PASSAGES]})
+    alike = {"digests": [DIGEST] * 2, "folder": "passages", "kind": "table", "labels": ["p0", "p1"]}
+    opened = {"sentences": {"dtype": "<f4", "shape": [None, 384]}, "passages": {"dtype": "<f4", "shape": [None, 384]}}
+    whole, other, steps = json.loads(manifest.to_bytes())["artifacts"]
+    assert whole == {**alike, "bytes": [10, 9], "rows": [5, 4], "schema": [{"name": "text"}]}
+    assert (other["labels"], other["schema"], other["lengths"]) == (["p0", "p1", "p3"], opened, [[3, 4, 4], [6, 8, 8]])
+    assert (steps["labels"], steps["schema"]) == (["p2"], packs[2].schema_)
+    assert "lengths" not in steps
+    assert "rows" not in other
+
+
+def test_an_artifact_is_found_by_its_name_in_any_form_of_the_listing() -> None:
+    names = ["a/b/c", "a/b", "a-b/p", "a", "b/p"]
+    some = [Artifact(name=name, kind="file", digest=DIGEST, bytes=1) for name in names]
+    manifest = MANIFEST.model_validate({**dict(MANIFEST), "artifacts": some})
+    for read in (manifest, Manifest.from_bytes(manifest.to_bytes())):
+        assert [one.name for one in read.artifacts] == sorted(names)
+        assert [read.artifact(name) for name in names] == some
+        assert [one.name for one in read.under("a")] == ["a/b", "a/b/c"]
+        assert [one.name for one in read.under("a/b")] == ["a/b/c"]
+        assert read.under("c") == ()
+        assert read.artifacts == tuple(sorted(some, key=lambda one: one.name))
+        assert read.artifacts != ()
 
 
 def test_the_bytes_of_a_ref() -> None:
@@ -97,13 +144,13 @@ def test_a_writer_refuses_fields_it_does_not_know() -> None:
 
 def test_a_reader_drops_fields_it_does_not_know_wherever_they_are() -> None:
     data = json.loads(MANIFEST.to_bytes())
-    data["format_version"] = 2
+    data["format_version"] = 3
     data["colour"] = "red"
     data["corpus"]["colour"] = "red"
     data["artifacts"][0]["colour"] = "red"
     data["families"]["tri_graph"]["colour"] = "red"
     read = Manifest.from_bytes(canonical_json(data))
-    assert read == MANIFEST.model_copy(update={"format_version": 2})
+    assert read == MANIFEST.model_copy(update={"format_version": 3})
 
 
 @pytest.mark.parametrize("field", ["configuration", "environment", "models"])
@@ -132,11 +179,25 @@ def test_a_manifest_that_needs_a_newer_reader_says_so() -> None:
         changed(MANIFEST, lineage="../../etc/passwd"),
         changed(MANIFEST, corpus=None),
         changed(MANIFEST, minimum_reader_version="1"),
-        changed(MANIFEST, artifacts=[json.loads(PASSAGES.to_bytes()) | {"name": "../x"}]),
-        changed(MANIFEST, artifacts=[json.loads(PASSAGES.to_bytes()) | {"digest": "AB" * 32}]),
-        changed(MANIFEST, artifacts=[json.loads(PASSAGES.to_bytes()) | {"bytes": -1}]),
-        changed(MANIFEST, artifacts=[json.loads(PASSAGES.to_bytes()) | {"kind": "pickle"}]),
-        changed(MANIFEST, artifacts=[json.loads(PASSAGES.to_bytes())] * 2),
+        changed(MANIFEST, artifacts={"passages": []}),
+        changed(MANIFEST, artifacts=[json.loads(PASSAGES.to_bytes())]),
+        listing(folder=".."),
+        listing(labels=["../x"]),
+        listing(labels=["p0", "p1"]),
+        listing(labels=[], digests=[], bytes=[], rows=[]),
+        listing(digests=["AB" * 32]),
+        listing(bytes=[-1]),
+        listing(bytes=[10.5]),
+        listing(rows=[]),
+        listing(kind="pickle"),
+        listing(lengths=[[3]]),
+        listing(labels=["p0"] * 2, digests=[DIGEST] * 2, bytes=[1] * 2, rows=[1] * 2),
+        *(
+            changed(MANIFEST, format_version=1, artifacts=[json.loads(PASSAGES.to_bytes()) | one])
+            for one in ({"name": "../x"}, {"digest": "AB" * 32}, {"bytes": -1}, {"kind": "pickle"})
+        ),
+        changed(MANIFEST, format_version=1, artifacts=[json.loads(PASSAGES.to_bytes())] * 2),
+        changed(MANIFEST, format_version=1),
     ],
 )
 def test_a_truncated_or_garbled_manifest_is_named(data: bytes) -> None:

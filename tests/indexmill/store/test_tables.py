@@ -9,7 +9,7 @@ import pytest
 
 import tasks.registry  # noqa: F401 - declares the tables of families
 from indexmill.errors import CorruptBlob
-from indexmill.store.manifest import Artifact, describe_table
+from indexmill.store.listing import Artifact, describe_table
 from indexmill.store.tables import COLUMN_TYPES, NULLABLE, ROWS_PER_GROUP, read_table, row_groups
 from schemas.tables import TABLES
 from storage.tables import table_bytes

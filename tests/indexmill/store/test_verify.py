@@ -8,7 +8,8 @@ import pytest
 
 from indexmill.errors import SnapshotNotFound
 from indexmill.store.layout import blob_path, ref_name
-from indexmill.store.manifest import Artifact, Manifest
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Manifest
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import Verification, verify
 from storage.folder import FolderStore, init_folder

@@ -1,0 +1,270 @@
+"""The artifacts of a manifest, and how it lists them: by folder, kind and schema, column by column.
+
+A corpus of 50,000 documents has more than ten thousand artifacts, and their list is written in each night and parsed
+whenever a snapshot is opened. So what the artifacts of a folder share is said once, and an `Artifact` is made when it
+is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
+
+from pydantic import (
+    Field,
+    JsonValue,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from indexmill.store.canonical import canonical_json
+from indexmill.store.record import READING, Digest, Name, Record, Word, first_problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Artifact", "ArtifactGroup", "Artifacts", "Listing", "describe_table"]
+
+_Label = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,199})*)?$")
+]
+
+_Size = Annotated[int, Field(ge=0)]
+
+
+class Artifact(Record):
+    """A named blob of a snapshot: a Parquet table, a pack of arrays, or a plain file."""
+
+    name: Name
+    kind: Literal["table", "arrays", "file"]
+    digest: Digest
+    bytes: Annotated[int, Field(ge=0)]
+    rows: Annotated[int, Field(ge=0)] | None = None
+    schema_: JsonValue = Field(default=None, alias="schema")
+    """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
+
+    def has_column(self, name: str) -> bool:
+        """True for a table that has a column of that name."""
+        fields = self.schema_ if isinstance(self.schema_, list) else []
+        return any(isinstance(one, dict) and one.get("name") == name for one in fields)
+
+
+class ArtifactGroup(Record):
+    """Artifacts of one folder, kind and schema, column by column: one group of a manifest's listing.
+
+    The artifact at a place of the columns is named `<folder>/<label>`, or `<folder>` where the label is empty.
+    """
+
+    folder: Word
+    kind: Literal["table", "arrays", "file"]
+    schema_: JsonValue = Field(default=None, alias="schema")
+    """As an artifact's; where there are `lengths`, null stands for a length in which the artifacts differ."""
+    labels: Annotated[list[_Label], Field(min_length=1)]
+    digests: list[Digest]
+    bytes: list[_Size]
+    rows: list[_Size | None] | None = None
+    lengths: list[list[_Size]] | None = None
+    """A column for each null of the schema, in the order of the arrays' names and of their axes."""
+
+    @model_validator(mode="after")
+    def _is_rectangular(self) -> Self:
+        columns: list[Sequence[object]] = [self.digests, self.bytes, *(self.lengths or [])]
+        if self.rows is not None:
+            columns.append(self.rows)
+        if any(len(column) != len(self.labels) for column in columns):
+            raise ValueError(f"the columns of {self.folder!r} are not of one length")
+        if self.lengths is not None:
+            shapes = _shapes(self.schema_) or []
+            if sum(length is None for shape in shapes for length in shape) != len(self.lengths):
+                raise ValueError(f"{self.folder!r} has {len(self.lengths)} columns of lengths, not one for each null")
+        return self
+
+    def artifacts(self) -> list[Artifact]:
+        """The artifacts, in the order of the columns."""
+        rows = self.rows or [None] * len(self.labels)
+        names = [f"{self.folder}/{label}" if label else self.folder for label in self.labels]
+        lengths: Iterable[Sequence[int]] = zip(*self.lengths, strict=True) if self.lengths else [()] * len(names)
+        return [
+            Artifact.model_construct(
+                name=name, kind=self.kind, digest=digest, bytes=size, rows=count, schema_=self._schema(given)
+            )
+            for name, digest, size, count, given in zip(names, self.digests, self.bytes, rows, lengths, strict=True)
+        ]
+
+    def _schema(self, lengths: Sequence[int]) -> JsonValue:
+        if self.lengths is None or not isinstance(self.schema_, dict):
+            return self.schema_
+        left = iter(lengths)
+        filled: dict[str, JsonValue] = {}
+        for name, entry in sorted(self.schema_.items()):
+            told: Any = entry
+            filled[name] = {**told, "shape": [next(left) if one is None else one for one in told["shape"]]}
+        return filled
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The group as a manifest lists it, fields that say nothing left out."""
+        told: dict[str, Any] = {"folder": self.folder, "kind": self.kind, "schema": self.schema_}
+        told |= {"labels": self.labels, "digests": self.digests, "bytes": self.bytes}
+        told |= {"rows": self.rows, "lengths": self.lengths}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
+    """The shapes in a schema of arrays, by the names of the arrays; None for a schema of another form."""
+    if not isinstance(schema, dict):
+        return None
+    found: list[list[int | None]] = []
+    for _, entry in sorted(schema.items()):
+        shape = entry.get("shape") if isinstance(entry, dict) and entry.keys() == {"dtype", "shape"} else None
+        if not isinstance(shape, list) or any(one is not None and type(one) is not int for one in shape):
+            return None
+        found.append(shape)  # type: ignore[arg-type]
+    return found
+
+
+def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
+    """The groups of artifacts in the order of their names; the same for every order of them."""
+    alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
+    for one in sorted(artifacts, key=lambda one: one.name):
+        shapes = _shapes(one.schema_) if one.kind == "arrays" else None
+        schema: Any = one.schema_
+        if shapes and None not in [length for shape in shapes for length in shape]:
+            schema = {name: [entry["dtype"], len(entry["shape"])] for name, entry in schema.items()}
+        alike.setdefault((one.name.partition("/")[0], one.kind, canonical_json(schema)), []).append(one)
+    return [_group(folder, some) for (folder, _, _), some in sorted(alike.items(), key=lambda group: group[0])]
+
+
+def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
+    """The group of artifacts whose schemas are the same, or differ in the lengths of arrays alone."""
+    schema: Any = artifacts[0].schema_
+    lengths: list[list[int]] | None = None
+    if any(one.schema_ != schema for one in artifacts):
+        shapes = [[length for shape in _shapes(one.schema_) or [] for length in shape] for one in artifacts]
+        columns: list[Any] = [list(column) for column in zip(*shapes, strict=True)]
+        varies = iter([len(set(column)) > 1 for column in columns])
+        schema = {
+            name: {**entry, "shape": [None if next(varies) else length for length in entry["shape"]]}
+            for name, entry in sorted(schema.items())
+        }
+        lengths = [column for column in columns if len(set(column)) > 1]
+    rows = [one.rows for one in artifacts]
+    return ArtifactGroup(
+        folder=folder,
+        kind=artifacts[0].kind,
+        schema=schema,
+        labels=[one.name.partition("/")[2] for one in artifacts],
+        digests=[one.digest for one in artifacts],
+        bytes=[one.bytes for one in artifacts],
+        rows=None if all(count is None for count in rows) else rows,
+        lengths=lengths,
+    )
+
+
+class Listing(Sequence[Artifact]):
+    """The artifacts of a manifest by name; those of a folder are made when they are asked for.
+
+    Raises ValueError if two have the same name.
+    """
+
+    def __init__(self, groups: Iterable[ArtifactGroup]) -> None:
+        self.groups = tuple(groups)
+        self._folders: dict[str, list[ArtifactGroup]] = {}
+        for group in self.groups:
+            self._folders.setdefault(group.folder, []).append(group)
+        for folder, some in self._folders.items():
+            labels = [label for group in some for label in group.labels]
+            if len(set(labels)) < len(labels):
+                twice = sorted({label for label in labels if labels.count(label) > 1})
+                raise ValueError(
+                    f"two artifacts with the same name: {[f'{folder}/{one}'.rstrip('/') for one in twice]}"
+                )
+        self._made: dict[str, dict[str, Artifact]] = {}
+
+    @classmethod
+    def of(cls, artifacts: Iterable[Artifact]) -> Listing:
+        """The listing of some artifacts, in any order."""
+        return artifacts if isinstance(artifacts, cls) else cls(_grouped(artifacts))
+
+    def named(self, name: str) -> Artifact | None:
+        """The artifact of this name, or None."""
+        return self._folder(name.partition("/")[0]).get(name)
+
+    def under(self, folder: str) -> tuple[Artifact, ...]:
+        """The artifacts `folder/...`, ordered by name."""
+        first = folder.partition("/")[0]
+        return tuple(one for name, one in self._folder(first).items() if name.startswith(f"{folder}/"))
+
+    def _folder(self, folder: str) -> dict[str, Artifact]:
+        made = self._made.get(folder)
+        if made is None:
+            some = [one for group in self._folders.get(folder, ()) for one in group.artifacts()]
+            made = {one.name: one for one in sorted(some, key=lambda one: one.name)}
+            self._made[folder] = made
+        return made
+
+    @cached_property
+    def _all(self) -> tuple[Artifact, ...]:
+        everything = (one for folder in self._folders for one in self._folder(folder).values())
+        return tuple(sorted(everything, key=lambda one: one.name))
+
+    def __len__(self) -> int:
+        return sum(len(group.labels) for group in self.groups)
+
+    @overload
+    def __getitem__(self, index: int) -> Artifact: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Artifact, ...]: ...
+    def __getitem__(self, index: int | slice) -> Artifact | tuple[Artifact, ...]:
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[Artifact]:
+        return iter(self._all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
+
+
+_GROUPS = TypeAdapter(list[ArtifactGroup])
+_ARTIFACTS = TypeAdapter(list[Artifact])
+
+
+def _listed(value: Any, info: ValidationInfo) -> Listing:
+    """The listing of what a manifest has under `artifacts`: groups; artifacts in version 1, and where one is made."""
+    if isinstance(value, Listing):
+        return value
+    if not isinstance(value, list | tuple):
+        raise ValueError("expected a list")
+    made = info.context is not READING or info.data.get("format_version") == 1
+    try:
+        if made:
+            return Listing.of(_ARTIFACTS.validate_python(list(value), context=info.context))
+        return Listing(_GROUPS.validate_python(value, context=info.context))
+    except ValidationError as error:
+        field, problem = first_problem(error)
+        raise ValueError(f"{problem}, at {field}") from None
+
+
+def _told(artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
+    """Each artifact by its fields."""
+    return [one.model_dump(mode="json", by_alias=True) for one in artifacts]
+
+
+Artifacts = Annotated[Sequence[Artifact], PlainValidator(_listed), PlainSerializer(_told)]
+"""The field of a manifest: a `Listing`, whatever sequence it was made of."""
+
+
+def describe_table(schema: pa.Schema) -> list[JsonValue]:
+    """A table's schema as stored in a manifest: a list of {name, type, nullable}, in column order."""
+    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

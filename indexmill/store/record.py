@@ -1,0 +1,76 @@
+"""What every record of a store is: canonical JSON of known fields, typed strictly; and the types of their fields.
+
+A writer refuses fields it does not know; a reader drops them, because the manifest itself names the oldest reader that
+understands it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, ValidationInfo, model_validator
+
+from indexmill.errors import CorruptBlob
+from indexmill.store.canonical import canonical_json
+
+__all__ = ["READING", "Digest", "Name", "Record", "Timestamp", "Word", "first_problem"]
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in lower-case hex."""
+
+Name = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,199})*$")
+]
+"""A relative path of plain components."""
+
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")]
+"""One plain component of a name."""
+
+Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$")]
+"""A time in UTC, ISO 8601."""
+
+READING = {"unknown fields": "dropped"}
+"""The context of a validation that reads what another release wrote."""
+
+
+class Record(BaseModel):
+    """A record that the store keeps as canonical JSON: frozen, strictly typed."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_unknown_fields(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.context is READING and isinstance(value, dict):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            return {name: item for name, item in value.items() if name in known}
+        return value
+
+    def to_bytes(self) -> bytes:
+        """The record as canonical JSON.
+
+        Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot represent.
+        """
+        return canonical_json(self.model_dump(mode="json", by_alias=True))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """Read a record, dropping fields that a newer writer added.
+
+        Raises CorruptBlob, naming the source `where`, if the bytes are not such a record.
+        """
+        try:
+            return cls.model_validate_json(data, context=READING)
+        except ValidationError as error:
+            field, problem = first_problem(error)
+            raise CorruptBlob(
+                f"{where} is not a readable {cls.__name__.lower()} ({len(data)} bytes)"
+                f"{f', at {field}' if field else ''}: {problem}; restore the file from a copy of the store: "
+                "no build makes it again, and to delete it loses what it records"
+            ) from error
+
+
+def first_problem(error: ValidationError) -> tuple[str, str]:
+    """The field of the first problem, and the problem."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ".".join(str(part) for part in first["loc"]), first["msg"]
