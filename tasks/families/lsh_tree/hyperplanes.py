@@ -14,7 +14,7 @@ left that the order of the sum, the rows beside it, BLAS or the number of thread
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -56,19 +56,21 @@ class Hyperplanes:
             raise ValueError(f"expected axes (m, {dimension}), m at most {BITS}; found {self._axes.shape}")
         if (np.abs(self._axes.astype(np.int64)) > LARGEST_NORMAL).any():
             raise ValueError(f"an axis has a number beyond {LARGEST_NORMAL}, above which codes are not exact")
-        self._transposed: dict[int, NDArray[np.float64]] = {}
 
-    def normals(self, block: int = 0) -> NDArray[np.int16]:
-        """The normals of a block, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
-        label = f"hyperplanes {self.seed} {self.dimension} {block}".encode("ascii")
+    def normals(self) -> NDArray[np.int16]:
+        """The normals, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
+        label = f"hyperplanes {self.seed} {self.dimension} 0".encode("ascii")
         drawn = np.frombuffer(hashlib.shake_256(label).digest(2 * BITS * self.dimension), dtype="<u2")
         upper = _quantiles()[drawn & 0x7FFF]
         normals: NDArray[np.int16] = np.where(drawn >> 15, upper, -upper).reshape(BITS, self.dimension)
-        if block == 0:
-            normals[: len(self._axes)] = self._axes
+        normals[: len(self._axes)] = self._axes
         return normals
 
-    def codes(self, vectors: Floats, block: int = 0) -> Codes:
+    @cached_property
+    def _transposed(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self.normals().T, dtype=np.float64)
+
+    def codes(self, vectors: Floats) -> Codes:
         """The codes of vectors (n, d): (n,) uint64, the first hyperplane's bit the most significant.
 
         A vector of zeros has the code 0. A row's code depends on its own numbers alone. Raises ValueError for another
@@ -76,11 +78,9 @@ class Hyperplanes:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise ValueError(f"expected vectors (n, {self.dimension}); found {vectors.shape}")
-        if block not in self._transposed:
-            self._transposed[block] = np.ascontiguousarray(self.normals(block).T, dtype=np.float64)
         codes = np.empty(len(vectors), dtype=np.uint64)
         for low in range(0, len(vectors), _TILE):
-            products = _integers(vectors[low : low + _TILE], low) @ self._transposed[block]
+            products = _integers(vectors[low : low + _TILE], low) @ self._transposed
             bits = np.packbits(products > 0, axis=1)
             codes[low : low + _TILE] = bits.view(">u8").reshape(-1)
         return codes
