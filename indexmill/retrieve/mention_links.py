@@ -12,7 +12,7 @@ the memory. docs/measurements/builds.md says what else was tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from indexmill.store.pack_schema import Arrays, smallest
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MENTION_LINKS", "MentionLinks", "linked_documents", "mention_links_of"]
+__all__ = ["MENTION_LINKS", "MentionLinks", "linked_documents", "mention_links_of", "sentence_starts"]
 
 MENTION_LINKS = "mention_links"
 """The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
@@ -94,16 +94,7 @@ class MentionLinks:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        shards = artifacts.shards(MENTION_LINKS)
-        labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
-        if labels[0] != labels[1]:
-            raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
-        self._packs: list[Arrays] = []
-        for one in shards:
-            arrays = artifacts.arrays(one.name)
-            if missing := sorted(set(SCHEMA.arrays) - set(arrays)):
-                raise CorruptBlob(f"{artifacts.path}: the artifact {one.name!r} has no array {missing[0]!r}")
-            self._packs.append({name: arrays[name] for name in SCHEMA.arrays})
+        self._packs = [{name: pack[name] for name in SCHEMA.arrays} for pack in _packs(artifacts)]
         self._entities = _Entities([pack["entity_keys"] for pack in self._packs])
         entities = sum(one.rows or 0 for one in artifacts.shards("entities"))
         if len(self.keys) != entities:
@@ -168,6 +159,28 @@ class MentionLinks:
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
     """The links of a snapshot that has the artifact, opened once. Raises CorruptBlob."""
     return artifacts.once(MENTION_LINKS, lambda: MentionLinks(artifacts))
+
+
+def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
+    """The row of the first sentence of every passage, then the number of sentences: ``(n_passages + 1,)``.
+
+    Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
+    """
+    counts = [np.diff(pack["passage_sentences"].astype(np.int64)) for pack in _packs(artifacts)]
+    return np.concatenate([np.zeros(1, np.int64), *counts]).cumsum()
+
+
+def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
+    """The pack of each shard; raises CorruptBlob if one has not all arrays, or a shard of passages has none."""
+    shards = artifacts.shards(MENTION_LINKS)
+    labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
+    if labels[0] != labels[1]:
+        raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
+    for one in shards:
+        arrays = artifacts.arrays(one.name)
+        if missing := sorted(set(SCHEMA.arrays) - set(arrays)):
+            raise CorruptBlob(f"{artifacts.path}: the artifact {one.name!r} has no array {missing[0]!r}")
+        yield arrays
 
 
 def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:

@@ -18,6 +18,7 @@ from indexmill.hits import Hit
 from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.mention_links import MENTION_LINKS, sentence_starts
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.retrieve.registry import words_of
 from indexmill.retrieve.row_vectors import row_vectors
@@ -46,7 +47,8 @@ class LshTreeReader(PassageRetriever):
         self._summaries = summaries_of(artifacts)
         self._tree = self._summaries.tree
         self._sentences = Rows(artifacts, "sentences", ["start", "end"])
-        self._starts = _sentence_starts(artifacts)
+        linked = bool(artifacts.shards(MENTION_LINKS))
+        self._starts = sentence_starts(artifacts) if linked else _told_starts(artifacts)
         self._leaves = Leaves(
             passage_vectors_of(artifacts),
             row_vectors(artifacts, "sentences"),
@@ -141,8 +143,8 @@ def _in_order(nodes: Nodes, first: int) -> Nodes:
     return Nodes(nodes.rows[order], nodes.scores[order])
 
 
-def _sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """The row of the first sentence of every passage, then the number of sentences.
+def _told_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
+    """The same as `sentence_starts` from the tables, for a snapshot without links of mentions.
 
     Raises CorruptBlob if the sentences are not in the order of their passages.
     """
