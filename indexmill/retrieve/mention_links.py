@@ -27,7 +27,7 @@ from indexmill.store.pack_schema import Arrays, smallest
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MENTION_LINKS", "MentionLinks", "linked_documents", "mention_links_of", "sentence_starts"]
+__all__ = ["MENTION_LINKS", "MentionLinks", "linked_documents", "mention_links_of", "passage_documents", "sentence_starts"]
 
 MENTION_LINKS = "mention_links"
 """The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
@@ -168,6 +168,16 @@ def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
     """
     counts = [np.diff(pack["passage_sentences"].astype(np.int64)) for pack in _packs(artifacts)]
     return np.concatenate([np.zeros(1, np.int64), *counts]).cumsum()
+
+
+def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
+    """The row of each passage's document: ``(n_passages,)``, ascending.
+
+    Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
+    """
+    counts = [np.diff(pack["document_passages"].astype(np.int64)) for pack in _packs(artifacts)]
+    every = np.concatenate([np.empty(0, np.int64), *counts])
+    return np.arange(len(every)).repeat(every)
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
 from indexmill.retrieve.locations import Locations
+from indexmill.retrieve.mention_links import MENTION_LINKS, passage_documents
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rows import Rows
 
@@ -35,6 +36,7 @@ class Passages:
     """The passages of the whole corpus by row."""
 
     def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
         self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
@@ -98,6 +100,8 @@ class Passages:
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
         """``(n_passages,)``, the row of each passage's document, numbered across shards as passages are."""
+        if self._artifacts.shards(MENTION_LINKS):
+            return passage_documents(self._artifacts)
         found = [np.empty(0, dtype=np.int64)]
         for number, first in enumerate(self._documents.starts[:-1]):
             ids, of_documents = (rows.column(number, "document_id") for rows in (self._rows, self._documents))
