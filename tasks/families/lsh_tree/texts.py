@@ -1,20 +1,28 @@
 """The texts of the nodes of a tree over passages: those of passages, and of the summaries above them.
 
-They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a group.
+They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a block. The
+nodes of a group have passages of any shard, a few of each. So a worker that needs some texts of a shard puts all of
+them into a file of the run's scratch folder, and maps it from then on: that takes a fraction of the time in which
+tables are unpacked. The files have the texts of the corpus at most, and go with the run.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexmill.store.canonical import canonical_json, digest_of
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from storage.stores import open_store
 from storage.tables import read_table
+from storage.writing import writing_to_store
 from tasks.core.stage import Part
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.split.plain import TEXT_COLUMNS, Plain
@@ -23,37 +31,63 @@ from tasks.stages.split.split import embedded_text
 __all__ = ["texts_of"]
 
 _READ = 96
-"""Tables that a worker keeps: the nodes of a group have passages of any shard."""
+"""Tables of summaries that a worker keeps."""
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
-    """The ids and texts of a shard's passages, as they are embedded, or of a group's summaries.
+    """The ids and texts of a shard's passages, as they are embedded, or of a block's summaries.
 
     chosen: the ids that are wanted; all by default.
     """
     if "summaries" in digests:
-        table = _columns(part.store.url, digests["summaries"], LSH_SUMMARIES, "node_id", "text")
-        table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
-        yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
-        return
-    of_plain, of_passages = TEXT_COLUMNS
-    table = _columns(part.store.url, digests["passages"], PASSAGES, *of_passages)
-    markup = _columns(part.store.url, digests["plain"], PLAIN, *of_plain)
+        table = _summaries(part.store.url, digests["summaries"])
+    elif chosen is None:
+        table = _passages(part, digests)
+    else:
+        table = _mapped(part, digests)
     if chosen is not None:
-        table = table.filter(pc.is_in(table["passage_id"], chosen))
-        markup = markup.filter(pc.is_in(markup["document_id"], table["document_id"].combine_chunks()))
-    plain = Plain(markup, table)
-    table = plain.passages
-    titles = [""] * len(table)
-    if part.settings.title_in_passage:
-        documents = _columns(part.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
-        at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
-        titles = documents["title"].take(at).to_pylist()
-    texts = map(embedded_text, titles, table["text"].to_pylist(), plain.headings)
-    yield from zip(table["passage_id"].to_pylist(), texts, strict=True)
+        table = table.filter(pc.is_in(table["id"], chosen))
+    yield from zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True)
 
 
 @lru_cache(maxsize=_READ)
-def _columns(store_url: str, digest: str, schema: pa.Schema, *names: str) -> pa.Table:
-    """Some columns of a table of texts: some megabytes, whose unpacking costs more than finding a few rows in them."""
-    return read_table(open_store(store_url), digest, schema, columns=names)
+def _summaries(store_url: str, digest: str) -> pa.Table:
+    """The ids and texts of a block of summaries."""
+    table = read_table(open_store(store_url), digest, LSH_SUMMARIES, columns=("node_id", "text"))
+    return table.rename_columns(["id", "text"])
+
+
+def _passages(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
+    """The ids and texts of a shard's passages."""
+    of_plain, of_passages = TEXT_COLUMNS
+    plain = Plain(
+        read_table(part.store, digests["plain"], PLAIN, columns=of_plain),
+        read_table(part.store, digests["passages"], PASSAGES, columns=of_passages),
+    )
+    table = plain.passages
+    titles = [""] * len(table)
+    if part.settings.title_in_passage:
+        documents = read_table(part.store, digests["documents"], DOCUMENTS, columns=("document_id", "title"))
+        at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
+        titles = documents["title"].take(at).to_pylist()
+    texts = map(embedded_text, titles, table["text"].to_pylist(), plain.headings)
+    return pa.table({"id": table["passage_id"], "text": pa.array(texts, pa.string())})
+
+
+def _mapped(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
+    """The same from a file of the run, which is made on first use."""
+    which = digest_of(canonical_json([dict(digests), part.settings.title_in_passage]))
+    path = part.scratch() / f"texts-{which}.arrow"
+    if not path.exists():
+        _write(path, _passages(part, digests))
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    """Write a table to be mapped. Whoever else writes it at the same time writes the same."""
+    with writing_to_store(path):
+        number, unfinished = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(number, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        Path(unfinished).replace(path)
