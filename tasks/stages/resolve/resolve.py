@@ -47,6 +47,9 @@ _SURFACE = pl.Schema(
 )
 _SPREAD = pl.Schema({"entity_id": pl.String} | dict.fromkeys(("passages", "mentioning", "documents"), pl.Int64))
 
+_TOGETHER = 16
+"""Shards whose mentions are counted at a time: what a query costs beside its rows takes longer than those of one."""
+
 
 def resolve(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
@@ -62,13 +65,13 @@ def resolve(
     names in a question from the rest of it, and a name in a single passage leads nowhere else. (That is a quarter of
     the names, and recall is the same as with all: see docs/families.md.)
 
-    Reads the Parquet files shard by shard and keeps only the sums: each passage and document is in one shard, so that
-    counts add up over the shards. An entity is shown by its most frequent surface form; ties go to the form extracted
-    from the most passages, then to the smallest.
+    Reads the Parquet files of some shards at a time and keeps only the sums: each passage and document is in one shard,
+    so that counts add up over the shards. An entity is shown by its most frequent surface form; ties go to the form
+    extracted from the most passages, then to the smallest.
     """
     surfaces, spread = RowsByDigit("entity_id"), RowsByDigit("entity_id")
-    telling: Sequence[Path | None] = extracted or [None] * len(mentions)
-    for files in zip(mentions, passages, telling, strict=True):
+    for low in range(0, len(mentions), _TOGETHER):
+        files = (paths[low : low + _TOGETHER] for paths in (mentions, passages, extracted))
         for found, rows in zip((surfaces, spread), _counted(*files), strict=True):
             found.add(rows)
     *tables, shown = zip(*map(_folded, surfaces.take(), spread.take()), strict=True)
@@ -76,11 +79,13 @@ def resolve(
     return entities, ordered, names, pl.concat(shown)
 
 
-def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A shard's surface forms (_SURFACE) and the counts of its entities' passages and documents (_SPREAD)."""
-    rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
-    owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
-    passage = pl.lit("") if extracted is None else pl.col("passage_id").min()
+def _counted(
+    mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Some shards' surface forms (_SURFACE) and the counts of their entities' passages and documents (_SPREAD)."""
+    rows = pl.read_parquet(list(mentions), columns=["entity_id", "name", "surface", "passage_id", "kind"])
+    owners = pl.read_parquet(list(passages), columns=["passage_id", "document_id"])
+    passage = pl.col("passage_id").min() if extracted else pl.lit("")
     surfaces = rows.group_by("entity_id", "name", "surface").agg(
         mentions=(pl.col("kind") != "subject").sum().cast(pl.Int64),
         told=pl.lit(0, pl.Int64),
@@ -89,8 +94,8 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
         passage_id=passage,
     )
     places = rows.select("entity_id", "passage_id").unique().with_columns(mentioning=pl.lit(1, pl.Int64))
-    if extracted is not None:
-        described = pl.read_parquet(extracted, columns=["entity_id", "name", "surface", "passage_id"])
+    if extracted:
+        described = pl.read_parquet(list(extracted), columns=["entity_id", "name", "surface", "passage_id"])
         forms = described.group_by("entity_id", "name", "surface").agg(
             mentions=pl.lit(0, pl.Int64),
             told=pl.len().cast(pl.Int64),
