@@ -39,11 +39,11 @@ class Passages:
         self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
-        self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
-        self._documents = Rows(artifacts, "documents", ["document_id", "title"])
         self._has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
-        self._places = Rows(artifacts, "passages", ["start", "end", *(["section"] if self._has_sections else [])])
-        self._origins = Rows(artifacts, "documents", ["source", "metadata"])
+        columns = ["passage_id", "document_id", "text", "tokens", "start", "end"]
+        # All that a hit has at once: most of the time goes into opening the file.
+        self._rows = Rows(artifacts, "passages", [*columns, "section"] if self._has_sections else columns)
+        self._documents = Rows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
             raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
@@ -62,10 +62,10 @@ class Passages:
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         documents = self._rows_of_documents(rows)
-        spans = list(zip(self._places.take(rows, "start"), self._places.take(rows, "end"), strict=True))
+        spans = list(zip(self._rows.take(rows, "start"), self._rows.take(rows, "end"), strict=True))
         places = self._locations.places(documents, spans) if self._locations else [None] * len(rows)
-        sections = self._places.take(rows, "section") if self._has_sections else [""] * len(rows)
-        origins = (self._origins.take(documents, name) for name in ("source", "metadata"))
+        sections = self._rows.take(rows, "section") if self._has_sections else [""] * len(rows)
+        origins = (self._documents.take(documents, name) for name in ("source", "metadata"))
         return [
             Hit(
                 kind="passage",
