@@ -54,7 +54,7 @@ def test_init_makes_a_store_and_is_harmless_the_second_time(tmp_path: Path) -> N
     made = init_folder(tmp_path / "deep" / "er")
     digest = made.put_blob(b"kept")
     assert init_folder(tmp_path / "deep" / "er").get_blob(digest) == b"kept"
-    assert (made.root / "store.json").read_bytes() == b'{"format_version":1}\n'
+    assert (made.root / "store.json").read_bytes() == b'{"format_version":2}\n'
 
 
 def test_init_refuses_a_folder_with_other_things(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_damaged_store_file_is_named(store: FolderStore, content: bytes) -> No
 
 def test_a_newer_store_is_refused_and_not_touched(store: FolderStore) -> None:
     (store.root / "store.json").chmod(0o644)
-    (store.root / "store.json").write_bytes(b'{"format_version":2}')
+    (store.root / "store.json").write_bytes(b'{"format_version":3}')
     for opened in (open_folder, init_folder):
-        with pytest.raises(UnsupportedFormat, match="format 2"):
+        with pytest.raises(UnsupportedFormat, match="format 3"):
             opened(store.url)
     assert sorted(entry.name for entry in store.root.iterdir()) == ["store.json", "tmp"]
 

@@ -83,8 +83,8 @@ def _counted(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Some shards' surface forms (_SURFACE) and the counts of their entities' passages and documents (_SPREAD)."""
-    rows = pl.read_parquet(list(mentions), columns=["entity_id", "name", "surface", "passage_id", "kind"])
-    owners = pl.read_parquet(list(passages), columns=["passage_id", "document_id"])
+    rows = _read(mentions, "entity_id", "name", "surface", "passage_id", "kind")
+    owners = _read(passages, "passage_id", "document_id")
     passage = pl.col("passage_id").min() if extracted else pl.lit("")
     surfaces = rows.group_by("entity_id", "name", "surface").agg(
         mentions=(pl.col("kind") != "subject").sum().cast(pl.Int64),
@@ -95,7 +95,7 @@ def _counted(
     )
     places = rows.select("entity_id", "passage_id").unique().with_columns(mentioning=pl.lit(1, pl.Int64))
     if extracted:
-        described = pl.read_parquet(list(extracted), columns=["entity_id", "name", "surface", "passage_id"])
+        described = _read(extracted, "entity_id", "name", "surface", "passage_id")
         forms = described.group_by("entity_id", "name", "surface").agg(
             mentions=pl.lit(0, pl.Int64),
             told=pl.len().cast(pl.Int64),
@@ -116,6 +116,11 @@ def _counted(
         )
     )
     return surfaces, spread
+
+
+def _read(paths: Sequence[Path], *columns: str) -> pl.DataFrame:
+    """Some columns of tables, one after the other. Tables of planned parts have more columns than others."""
+    return pl.concat([pl.read_parquet(path, columns=list(columns)) for path in paths])
 
 
 def _folded(
