@@ -22,7 +22,7 @@ class Answer:
     cut: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Asked:
     """A request: its path, its headers in lower case, when it came and when its answer ended."""
 
@@ -48,10 +48,12 @@ class Site:
 
             def do_GET(self) -> None:
                 began = time.monotonic()
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                asked = Asked(self.path, headers, began, began)
+                site.asked.append(asked)  # before whoever asked can know the answer
                 with contextlib.suppress(OSError):
                     site._answer(self)
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                site.asked.append(Asked(self.path, headers, began, time.monotonic()))
+                asked.ended = time.monotonic()
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
