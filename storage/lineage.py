@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, ValidationError, field_validator
 
 from indexmill.errors import CorruptBlob
-from indexmill.store.record import Digest, Record, Word
+from indexmill.store.record import RECORD_ADVICE, Digest, Record, Word
 from storage.protocol import Store
 from storage.receipts import Receipt, overlap
 from storage.records import get_record_blob
@@ -87,8 +87,7 @@ class Lineage(Record):
             ]
         except (ValueError, OSError, AttributeError, ValidationError) as error:
             raise CorruptBlob(
-                f"{where} is not a readable lineage ({len(data)} bytes): {error}; restore the file from a copy of the "
-                "store: no build makes it again, and to delete it loses what it records"
+                f"{where} is not a readable lineage ({len(data)} bytes): {error}; {RECORD_ADVICE}"
             ) from error
         return cls(entries=tuple(entries))
 

@@ -148,9 +148,8 @@ class MentionLinks:
         return found.astype(_wide_enough(int(found.max(initial=0))))
 
     def _owners(self, name: str) -> npt.NDArray[np.int32]:
-        lengths = [np.diff(pack[name].astype(np.int64)) for pack in self._packs]
-        every = np.concatenate([np.empty(0, np.int64), *lengths])
-        return np.arange(len(every), dtype=np.int32).repeat(every)
+        lengths = _lengths(self._packs, name)
+        return np.arange(len(lengths), dtype=np.int32).repeat(lengths)
 
     def _both(self, what: str, block: Callable[[Arrays], _Block], both: bool = True) -> tuple[Sparse, Sparse]:
         """A matrix and its transpose, put together once. both: False for a transpose without values."""
@@ -173,8 +172,7 @@ def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
     Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
     """
-    counts = [np.diff(pack["passage_sentences"].astype(np.int64)) for pack in _packs(artifacts)]
-    return np.concatenate([np.zeros(1, np.int64), *counts]).cumsum()
+    return np.concatenate([[0], _lengths(_packs(artifacts), "passage_sentences").cumsum()])
 
 
 def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
@@ -182,9 +180,13 @@ def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
     Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
     """
-    counts = [np.diff(pack["document_passages"].astype(np.int64)) for pack in _packs(artifacts)]
-    every = np.concatenate([np.empty(0, np.int64), *counts])
-    return np.arange(len(every)).repeat(every)
+    lengths = _lengths(_packs(artifacts), "document_passages")
+    return np.arange(len(lengths)).repeat(lengths)
+
+
+def _lengths(packs: Iterable[Arrays], name: str) -> npt.NDArray[np.int64]:
+    """The lengths of the rows that the pointers of this name bound, shard after shard."""
+    return np.concatenate([np.empty(0, np.int64), *(np.diff(pack[name].astype(np.int64)) for pack in packs)])
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:

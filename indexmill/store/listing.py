@@ -7,6 +7,7 @@ is asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
@@ -129,7 +130,7 @@ def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
 
 
 def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
-    """The groups of artifacts in the order of their names; the same for every order of them."""
+    """The groups of artifacts, ordered by folder, kind and schema; the same for every order of the artifacts."""
     alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
     for one in sorted(artifacts, key=lambda one: one.name):
         shapes = _shapes(one.schema_) if one.kind == "arrays" else None
@@ -180,7 +181,7 @@ class Listing(Sequence[Artifact]):
         for folder, some in self._folders.items():
             labels = [label for group in some for label in group.labels]
             if len(set(labels)) < len(labels):
-                twice = sorted({label for label in labels if labels.count(label) > 1})
+                twice = sorted(label for label, count in Counter(labels).items() if count > 1)
                 raise ValueError(
                     f"two artifacts with the same name: {[f'{folder}/{one}'.rstrip('/') for one in twice]}"
                 )

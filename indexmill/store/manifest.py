@@ -1,7 +1,7 @@
 """The records of a snapshot: its manifest, the ref that publishes it, the aliases that point to a ref, and the hold.
 
-A manifest holds no history (no clock, host, cost or count of reuse), so that the
-same input gives the same digest; those are in the ref and in the run's record.
+A manifest holds no history (no clock, host, cost or count of reuse), so that the same input gives the same digest;
+those are in the ref and in the run's record.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, 
 from indexmill.errors import CorruptBlob
 from indexmill.store.canonical import canonical_json
 
-__all__ = ["READING", "Digest", "Name", "Record", "Timestamp", "Word", "first_problem"]
+__all__ = ["READING", "RECORD_ADVICE", "Digest", "Name", "Record", "Timestamp", "Word", "first_problem"]
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hex."""
@@ -31,6 +31,10 @@ Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\
 
 READING = {"unknown fields": "dropped"}
 """The context of a validation that reads what another release wrote."""
+
+RECORD_ADVICE = (
+    "restore the file from a copy of the store: no build makes it again, and to delete it loses what it records"
+)
 
 
 class Record(BaseModel):
@@ -65,8 +69,7 @@ class Record(BaseModel):
             field, problem = first_problem(error)
             raise CorruptBlob(
                 f"{where} is not a readable {cls.__name__.lower()} ({len(data)} bytes)"
-                f"{f', at {field}' if field else ''}: {problem}; restore the file from a copy of the store: "
-                "no build makes it again, and to delete it loses what it records"
+                f"{f', at {field}' if field else ''}: {problem}; {RECORD_ADVICE}"
             ) from error
 
 

@@ -3,7 +3,8 @@
 They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a block. The
 nodes of a group have passages of any shard, a few of each. So a worker that needs some texts of a shard puts all of
 them into a file of the run's scratch folder, and maps it from then on: that takes a fraction of the time in which
-tables are unpacked. The files have the texts of the corpus at most, and go with the run.
+tables are unpacked. The files have the texts of the corpus at most. They go with the run; where the store is a bucket,
+hosts other than the driver's remove them in a later run, after a day (`storage.object_store`).
 """
 
 from __future__ import annotations
