@@ -18,6 +18,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError
 
+from flows.cluster import in_thread
 from flows.headway import report_headway
 from flows.quota_server import ClusterQuota
 from indexmill.errors import IndexmillError
@@ -146,9 +147,16 @@ class DaskExecutor:
             self._check(asking)
 
     def _result(self, future: Future[Any], asking: bool) -> Any:
+        """The result of a finished call. Raises the call's error, WorkerDied, or _SchedulerLost.
+
+        It is fetched in a thread of its own and without a timeout: Dask cancels a fetch that times out, and where that
+        one was still waiting for others, every later fetch of the client fails (``Client._gather_future``).
+        """
+        fetched: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        in_thread("fetch-result", future.result, fetched)
         while True:
             try:
-                return future.result(timeout=1.0)
+                return fetched.result(timeout=1.0)
             except KilledWorker as error:
                 raise WorkerDied(
                     f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
@@ -157,10 +165,8 @@ class DaskExecutor:
                 ) from error
             except concurrent.futures.CancelledError as error:
                 raise self._pulse.lost() from error
-            except (TimeoutError, UnboundLocalError):
-                # Dask raises the second if its wait is cancelled in the moment in which it times out, as on a machine
-                # without a free processor.
-                if future.status == "error":  # the call's own error
+            except TimeoutError:
+                if fetched.done():  # the call's own error
                     raise
             self._check(asking)
 
