@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.masks import Masks, Selection
     from indexmill.retrieve.worker_pool import ReaderPool
+    from indexmill.store.assemblies import Assemblies
     from indexmill.store.packs import Pack
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
@@ -108,13 +109,16 @@ class Snapshot:
         manifest: Manifest,
         ref: Ref | None,
         pool: ReaderPool | None = None,
+        assemblies: Assemblies | None = None,
     ) -> None:
+        """assemblies: keep what is put together of shards; None: it is in memory alone."""
         self.path = path
         """The folder of the store or export, or the URL of a store."""
         self.manifest = manifest
         self.ref = ref
         """The ref that published it; None for an exported folder and for a candidate."""
         self._open_local = open_local
+        self._assemblies = assemblies
         self.pool = pool
         self._gatherer: Gatherer[list[Hit]] = Gatherer(_GATHERED)
         self._lock = Lock()
@@ -589,6 +593,13 @@ class Snapshot:
                         value = self._cache[key] = make()
         return cast(T, value)
 
+    def assembled(
+        self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """The arrays that ``make`` puts together of shards, cached by name: see ``Artifacts``."""
+        kept = self._assemblies
+        return self.once(("assembled", name), make if kept is None else lambda: kept.arrays(name, make))
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
@@ -636,7 +647,8 @@ def _opened(
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest, policy)
-        return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where))
+        kept = _assemblies(where, cache, exported.digest)
+        return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where), kept)
     store = StoreReader(where, None if cache is None else BlobCache.default(cache))
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
@@ -651,7 +663,8 @@ def _opened(
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
     pool = _pool(processes, opening, where, ref.version)
-    return Snapshot(where, partial(_open_blob, store, ref.version), found, ref, pool)
+    kept = _assemblies(where, cache, ref.manifest)
+    return Snapshot(where, partial(_open_blob, store, ref.version), found, ref, pool, kept)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -670,7 +683,18 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
     store = StoreReader(where)
     found = store.manifest(manifest)
     pool = _pool(processes, open_manifest, where, manifest)
-    return Snapshot(where, partial(_open_blob, store, None), found, None, pool)
+    kept = _assemblies(where, None, manifest)
+    return Snapshot(where, partial(_open_blob, store, None), found, None, pool, kept)
+
+
+def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifest: str) -> Assemblies | None:
+    """What keeps arrays of a snapshot: always for a store in a bucket, else where a cache is named; None otherwise."""
+    from indexmill.store.assemblies import Assemblies
+    from indexmill.store.blob_cache import CACHE_VARIABLE, BlobCache
+
+    if cache is None and isinstance(where, Path) and not os.environ.get(CACHE_VARIABLE):
+        return None
+    return Assemblies(BlobCache.default(cache), manifest)
 
 
 def _pool(processes: int, opening: Callable[..., Snapshot], where: Path | str, *which: object) -> ReaderPool | None:

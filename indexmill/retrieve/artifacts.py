@@ -69,6 +69,16 @@ class Artifacts(Protocol):
         """
         ...
 
+    def assembled(
+        self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """Arrays that ``make`` puts together of this snapshot alone, cached by name; read-only.
+
+        They are mapped where a cache on the disk keeps them: see ``indexmill.store.assemblies``. The name is a plain
+        component of a path, and ends with a number to be raised whenever ``make`` makes others of the same shards.
+        """
+        ...
+
     def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
         """The result of ``make``, cached by key; read errors become CorruptBlob."""
         ...

@@ -12,7 +12,8 @@ the memory. docs/measurements/builds.md says what else was tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.matrices import Integers, Sparse
 from indexmill.retrieve.shared_schema import MENTION_LINKS as SCHEMA
+from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import Arrays, smallest
 
 if TYPE_CHECKING:
@@ -101,19 +103,13 @@ class MentionLinks:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        self._packs = [{name: pack[name] for name in SCHEMA.arrays} for pack in _packs(artifacts)]
-        self._entities = _Entities([pack["entity_keys"] for pack in self._packs])
+        self.keys: npt.NDArray[np.uint64] = self._assembled("entities", lambda: {"keys": self._entities.keys})["keys"]
         entities = sum(one.rows or 0 for one in artifacts.shards("entities"))
         if len(self.keys) != entities:
             raise CorruptBlob(
                 f"{artifacts.path}: the shards of {MENTION_LINKS} have {len(self.keys)} entities together; "
                 f"expected the {entities} of the table entities"
             )
-
-    @property
-    def keys(self) -> npt.NDArray[np.uint64]:
-        """The start of each entity's id."""
-        return self._entities.keys
 
     def sentences(self) -> tuple[Sparse, Sparse]:
         """Sentences by entities, and its transpose."""
@@ -132,34 +128,47 @@ class MentionLinks:
 
     def sentence_passage(self) -> npt.NDArray[np.int32]:
         """The passage of each sentence, ascending."""
-        return self._owners("passage_sentences")
+        return _owners(sentence_starts(self._artifacts))
 
     def passage_document(self) -> npt.NDArray[np.int32]:
         """The document of each passage, ascending."""
-        return self._owners("document_passages")
+        return _owners(_starts(self._artifacts)["passages"])
 
     def strengths(self) -> Integers:
         """The occurrences of each entity in all passages: ``(n_entities,)``."""
-        contained_in = self.passages()[1]
-        found = np.zeros(len(self.keys), np.int64)
-        (named,) = (contained_in.indptr[1:] > contained_in.indptr[:-1]).nonzero()
-        if len(named) and contained_in.counts is not None:
-            found[named] = np.add.reduceat(contained_in.counts, contained_in.indptr.take(named), dtype=np.int64)
-        return found.astype(_wide_enough(int(found.max(initial=0))))
 
-    def _owners(self, name: str) -> npt.NDArray[np.int32]:
-        lengths = _lengths(self._packs, name)
-        return np.arange(len(lengths), dtype=np.int32).repeat(lengths)
+        def make() -> dict[str, Integers]:
+            contained_in = self.passages()[1]
+            found = np.zeros(len(self.keys), np.int64)
+            (named,) = (contained_in.indptr[1:] > contained_in.indptr[:-1]).nonzero()
+            if len(named) and contained_in.counts is not None:
+                found[named] = np.add.reduceat(contained_in.counts, contained_in.indptr.take(named), dtype=np.int64)
+            return {"strengths": found.astype(_wide_enough(int(found.max(initial=0))))}
+
+        return self._assembled("strengths", make)["strengths"]
+
+    @cached_property
+    def _shards(self) -> list[dict[str, npt.NDArray[Any]]]:
+        return [{name: pack[name] for name in SCHEMA.arrays} for pack in _packs(self._artifacts)]
+
+    @cached_property
+    def _entities(self) -> _Entities:
+        return _Entities([pack["entity_keys"] for pack in self._shards])
+
+    def _assembled(self, what: str, make: Callable[[], Arrays]) -> Arrays:
+        return self._artifacts.assembled(f"{MENTION_LINKS}.{what}.1", make)
 
     def _both(self, what: str, block: Callable[[Arrays], _Block], both: bool = True) -> tuple[Sparse, Sparse]:
         """A matrix and its transpose, put together once. both: False for a transpose without values."""
 
-        def make() -> tuple[Sparse, Sparse]:
-            blocks = [block(pack) for pack in self._packs]
+        def make() -> Arrays:
+            blocks = [block(pack) for pack in self._shards]
             across = _across(blocks, self._entities)
-            return across, _down(blocks if both else [one._replace(values=None) for one in blocks], self._entities)
+            down = _down(blocks if both else [one._replace(values=None) for one in blocks], self._entities)
+            return {**across.arrays("across"), **down.arrays("down")}
 
-        return self._artifacts.once((MENTION_LINKS, what), make)
+        arrays = self._assembled(what, make)
+        return Sparse.of(arrays, "across"), Sparse.of(arrays, "down")
 
 
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
@@ -172,7 +181,7 @@ def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
     Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
     """
-    return np.concatenate([[0], _lengths(_packs(artifacts), "passage_sentences").cumsum()])
+    return _starts(artifacts)["sentences"].astype(np.int64)
 
 
 def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
@@ -180,13 +189,30 @@ def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
     Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
     """
-    lengths = _lengths(_packs(artifacts), "document_passages")
-    return np.arange(len(lengths)).repeat(lengths)
+    return _owners(_starts(artifacts)["passages"]).astype(np.int64)
 
 
-def _lengths(packs: Iterable[Arrays], name: str) -> npt.NDArray[np.int64]:
-    """The lengths of the rows that the pointers of this name bound, shard after shard."""
-    return np.concatenate([np.empty(0, np.int64), *(np.diff(pack[name].astype(np.int64)) for pack in packs)])
+def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
+    """The first sentence of every passage and the first passage of every document, and the ends."""
+
+    def make() -> dict[str, Integers]:
+        packs = list(_packs(artifacts))
+        return {
+            name: _bounds(row_lengths(pack[array]) for pack in packs)
+            for name, array in (("sentences", "passage_sentences"), ("passages", "document_passages"))
+        }
+
+    return artifacts.assembled(f"{MENTION_LINKS}.starts.1", make)
+
+
+def _bounds(lengths: Iterable[npt.NDArray[np.int64]]) -> Integers:
+    """Where each of consecutive rows begins, given their numbers shard by shard, and the end."""
+    return smallest(np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum())
+
+
+def _owners(starts: Integers) -> npt.NDArray[np.int32]:
+    """The row whose range each number is in."""
+    return np.arange(len(starts) - 1, dtype=np.int32).repeat(row_lengths(starts))
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:

@@ -25,8 +25,9 @@ from indexmill.retrieve.base import Allowed, Vectors
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["PassageCodes", "encoded", "passage_codes_of"]
+__all__ = ["PassageCodes", "encoded", "joined_codes", "passage_codes_of"]
 
+Arrays = Mapping[str, npt.NDArray[Any]]
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Exact = Callable[[Rows], Scores]
@@ -63,26 +64,43 @@ def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-class PassageCodes:
-    """The codes of all passages of a snapshot, read on first use. Thread-safe: faiss only reads."""
+def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
+    """The codes of some shards, at least one, as an index that faiss maps: see ``PassageCodes``.
 
-    def __init__(self, packs: Sequence[Mapping[str, npt.NDArray[Any]]]) -> None:
-        """packs: those of the shards, at least one. Raises ImportError without faiss."""
+    index: ``(bytes,) uint8``, an index of faiss as it serialises it. bound, far: the distance that no row exceeds but
+    those listed. scale: as in the packs. Raises ImportError without faiss.
+    """
+    import faiss
+
+    index = faiss.IndexScalarQuantizer(
+        packs[0]["codes"].shape[1], faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
+    )
+    for pack in packs:
+        index.add_sa_codes(np.ascontiguousarray(pack["codes"]))
+    distances = np.concatenate([pack["distances"] for pack in packs])
+    bound = float(np.quantile(distances, _FAR, method="higher")) if len(distances) else 0.0
+    return {
+        "index": faiss.serialize_index(index),
+        "bound": np.array([bound], np.float64),
+        "far": (distances > bound).nonzero()[0],
+        "scale": packs[0]["scale"],
+    }
+
+
+class PassageCodes:
+    """The codes of all passages of a snapshot. Thread-safe: faiss only reads."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        """arrays: those of ``joined_codes``, which stay where they are. Raises ImportError without faiss."""
         import faiss
 
-        self._faiss = faiss
-        self.step, self.weight = packs[0]["scale"].tolist()
+        self._faiss: Any = faiss  # its stubs lack some of what it has
+        self._bytes = arrays["index"]  # the index points into it
+        reader = self._faiss.ZeroCopyIOReader(self._faiss.swig_ptr(self._bytes), self._bytes.size)
+        self._index = self._faiss.read_index(reader)
+        self.step, self.weight = arrays["scale"].tolist()
         """The size of a step, and the weight of a title."""
-        dimension = packs[0]["codes"].shape[1]
-        index = faiss.IndexScalarQuantizer(
-            dimension, faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
-        )
-        for pack in packs:
-            index.add_sa_codes(np.ascontiguousarray(pack["codes"]))
-        self._index = index
-        distances = np.concatenate([pack["distances"] for pack in packs])
-        self._bound = float(np.quantile(distances, _FAR, method="higher")) if len(distances) else 0.0
-        (self._far,) = (distances > self._bound).nonzero()
+        self._bound, self._far = float(arrays["bound"][0]), arrays["far"]
         self._longest = 1.0 + self.weight + self._bound
 
     def __len__(self) -> int:
@@ -120,20 +138,23 @@ class PassageCodes:
         """What tells faiss to look at some rows alone; None for all."""
         if allowed is None:
             return None
-        faiss: Any = self._faiss  # its stubs lack the wrappers for numpy
         mask = np.packbits(allowed, bitorder="little")
-        return faiss.SearchParameters(sel=faiss.IDSelectorBitmap(mask))
+        return self._faiss.SearchParameters(sel=self._faiss.IDSelectorBitmap(mask))
 
 
 def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
     """The codes of a snapshot, opened once; None for a snapshot without them, or where faiss is not installed."""
 
     def opened() -> tuple[PassageCodes | None]:
-        packs = [artifacts.arrays(one.name) for one in artifacts.shards("passage_codes")]
-        if not packs:
+        shards = artifacts.shards("passage_codes")
+        if not shards:
             return (None,)
+
+        def join() -> dict[str, npt.NDArray[Any]]:
+            return joined_codes([artifacts.arrays(one.name) for one in shards])
+
         try:
-            return (PassageCodes(packs),)
+            return (PassageCodes(artifacts.assembled("passage_codes.1", join)),)
         except ImportError:
             return (None,)
 

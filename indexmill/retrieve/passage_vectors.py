@@ -20,7 +20,9 @@ from pydantic import Field
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.columns import Pairs, products
+from indexmill.retrieve.consecutive import starts_of
 from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
+from indexmill.retrieve.mention_links import MENTION_LINKS, passage_documents
 from indexmill.retrieve.passage_codes import PassageCodes, passage_codes_of
 from indexmill.retrieve.row_vectors import row_vectors
 
@@ -54,16 +56,22 @@ class Titles:
         labels = [one.name.partition("/")[2] for one in artifacts.shards("titles")]
         if labels != [one.name.partition("/")[2] for one in artifacts.shards("passages")]:
             raise CorruptBlob(f"{artifacts.path}: passages and titles are not in the same shards")
-        for label, held in zip(labels, vectors, strict=True):
-            expected = (artifacts.artifact(f"documents/{label}").rows, artifacts.dimensions)
-            if held.shape != expected:
-                raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has vectors {held.shape}; expected {expected}")
+        lengths = np.diff(starts_of(vectors)).tolist()
+        for label, held in zip(labels, lengths, strict=True):
+            expected = artifacts.artifact(f"documents/{label}").rows
+            if held != expected:
+                raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has {held} vectors; expected {expected}")
         return vectors
 
     @cached_property
     def of_passages(self) -> Rows:
-        """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob if rows and passages do not match."""
+        """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob if rows and passages do not match.
+
+        A title has the row of its document.
+        """
         artifacts = self._artifacts
+        if artifacts.shards(MENTION_LINKS):
+            return passage_documents(artifacts)
         first, found = 0, [np.empty(0, dtype=np.int64)]
         documents = artifacts.vectors("titles", "passage_document")
         for artifact, vectors, rows in zip(artifacts.shards("passages"), self.shards, documents, strict=True):

@@ -28,7 +28,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.retrieve.base import Allowed, QueryBatch, Share, Weight
+from indexmill.retrieve.columns import positions, runs
 from indexmill.retrieve.dense import at_least_top
+from indexmill.store.pack_checks import row_lengths
 from indexmill.text.terms import COMMON, Analyser, term_keys
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "TermIndex",
     "by_words",
     "fields_of",
+    "joined_postings",
     "question_terms",
     "ranking_terms",
 ]
@@ -117,13 +120,12 @@ class _Postings(NamedTuple):
 
 
 class _Field:
-    """The postings of one field in some shards. prefix: the prefix of its array names."""
+    """The postings of one field. prefix: the prefix of its array names."""
 
-    def __init__(self, shards: Sequence[Arrays], prefix: str) -> None:
-        self._shards = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
-        lengths = [shard["lengths"] for shard in self._shards]
-        self._starts = np.cumsum([0, *map(len, lengths)])
-        self._lengths = np.concatenate([np.empty(0), *lengths])
+    def __init__(self, arrays: Arrays, prefix: str) -> None:
+        self._keys, self._indptr = arrays[f"{prefix}keys"], arrays[f"{prefix}indptr"]
+        self._passages, self._counts = arrays[f"{prefix}passages"], arrays[f"{prefix}counts"]
+        self._lengths = arrays[f"{prefix}lengths"].astype(np.float64)
         self._mean = float(self._lengths.mean()) if self._lengths.any() else 1.0
         self._norms, self._gain = np.ones(len(self._lengths)), 1.0
 
@@ -138,38 +140,21 @@ class _Field:
         return other
 
     def find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """The start and the number of the postings of each term in each shard: ``(n_shards, n_terms)``."""
-        firsts = np.zeros((len(self._shards), len(wanted)), np.int64)
-        sizes = np.zeros_like(firsts)
-        for i, shard in enumerate(self._shards):
-            keys, indptr = shard["keys"], shard["indptr"]
-            at = keys.searchsorted(wanted)
-            (held,) = (at < len(keys)).nonzero()
-            held = held[keys[at[held]] == wanted[held]]
-            firsts[i, held] = indptr[at[held]]
-            sizes[i, held] = indptr[at[held] + 1]
-        sizes -= firsts
+        """The start and the number of the postings of each term: ``(n_terms,)``."""
+        at, held = positions(wanted, self._keys)
+        firsts, sizes = np.zeros((2, len(wanted)), np.int64)
+        firsts[held] = self._indptr[at[held]]
+        sizes[held] = self._indptr[at[held] + 1] - firsts[held]
         return firsts, sizes
 
     def postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> _Postings:
         """The postings of the terms, given their starts and sizes from ``find``."""
-        frequencies = sizes.sum(axis=0)
-        bounds = np.concatenate(([0], frequencies.cumsum()))
-        ends = sizes.T.cumsum().reshape(sizes.T.shape).T  # of each shard's part of each term
-        rows, counts = np.empty(bounds[-1], np.int64), np.empty(bounds[-1])
-        for shard, start, first, size, end in zip(
-            self._shards, self._starts.tolist(), firsts, sizes, ends, strict=False
-        ):
-            if not size.any():
-                continue
-            step = np.arange(int(size.sum())) - (size.cumsum() - size).repeat(size)
-            places, into = first.repeat(size) + step, (end - size).repeat(size) + step
-            rows[into] = shard["passages"][places]
-            rows[into] += start
-            counts[into] = shard["counts"][places]
-        odds = (len(self) - frequencies + 0.5) / (frequencies + 0.5)
+        places = runs(firsts, sizes)
+        rows, counts = self._passages[places].astype(np.int64), self._counts[places].astype(np.float64)
+        bounds = np.concatenate(([0], sizes.cumsum()))
+        odds = (len(self) - sizes + 0.5) / (sizes + 0.5)
         idf = np.array([math.log1p(ratio) for ratio in odds.tolist()])
-        added = idf.repeat(frequencies) * (counts * self._gain / (counts + self._norms[rows]))
+        added = idf.repeat(sizes) * (counts * self._gain / (counts + self._norms[rows]))
         if allowed is not None:
             kept = allowed[rows]
             bounds = np.concatenate(([0], kept.cumsum()))[bounds]
@@ -178,13 +163,13 @@ class _Field:
 
 
 class TermIndex:
-    """The postings of some shards, which may be memory maps; a question reads only those of its own terms.
+    """The postings of a corpus, which may be memory maps; a question reads only those of its own terms.
 
-    shards: the arrays FIELD_ARRAYS of each field, passages numbered consecutively across shards.
+    arrays: those of ``joined_postings``.
     """
 
-    def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
-        self._held = [_Field(shards, prefix) for prefix in fields_of(shards)]
+    def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
+        self._held = [_Field(arrays, prefix) for prefix in fields_of([arrays])]
         self._use(parameters or Bm25Parameters())
 
     def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
@@ -222,7 +207,7 @@ class TermIndex:
         number = {term: i for i, term in enumerate(order)}
         keys = term_keys(order)
         places = [field.find(keys) for field in self._fields]
-        frequencies = np.sum([sizes.sum(axis=0) for _, sizes in places], axis=0)
+        frequencies = np.sum([sizes for _, sizes in places], axis=0)
         sought = [
             (np.array([number[term] for term, _ in terms], np.int64), np.array([n for _, n in terms], np.float64))
             for terms in counted
@@ -231,7 +216,7 @@ class TermIndex:
         for end in _groups([terms for terms, _ in sought], frequencies):
             chosen = np.unique(np.concatenate([terms for terms, _ in sought[first:end]]))
             held = [
-                field.postings(firsts[:, chosen], sizes[:, chosen], allowed)
+                field.postings(firsts[chosen], sizes[chosen], allowed)
                 for field, (firsts, sizes) in zip(self._fields, places, strict=True)
             ]
             for terms, repeats in sought[first:end]:
@@ -289,6 +274,44 @@ def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
         return list(index.rank(terms, length, asked.allowed, asked.explain))
 
     return asked.first_of(f"words {index.setting}", k, find, lambda ranked: ranked.first(k))
+
+
+def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
+    """The postings of some shards as those of one, passages numbered consecutively across shards.
+
+    The arrays are FIELD_ARRAYS of each field that all shards have.
+    """
+    return {name: array for prefix in fields_of(shards) for name, array in _joined(shards, prefix).items()}
+
+
+def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """The postings of one field: the terms of all shards, and of each the postings shard after shard."""
+    held = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
+    every = np.concatenate([np.empty(0, np.uint64), *(one["keys"] for one in held)])
+    order = every.argsort(kind="stable")
+    ordered = every[order]
+    first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else np.empty(0, np.bool_)
+    rows = np.empty(len(every), np.int64)
+    rows[order] = first.cumsum() - 1
+    degrees = [row_lengths(one["indptr"]) for one in held]
+    keys = ordered[first]
+    frequencies = np.bincount(rows, np.concatenate([np.empty(0), *degrees]), len(keys)).astype(np.int64)
+    indptr = np.concatenate([np.zeros(1, np.int64), frequencies.cumsum()])
+    passages = np.empty(int(indptr[-1]), np.int32)
+    counts = np.empty(len(passages), np.result_type(np.uint8, *(one["counts"].dtype for one in held)))
+    ends = indptr[:-1].copy()
+    row = term = 0
+    for one, sizes in zip(held, degrees, strict=True):
+        own = rows[term : term + len(sizes)]
+        places = runs(ends[own], sizes)
+        passages[places] = one["passages"]
+        passages[places] += row
+        counts[places] = one["counts"]
+        ends[own] += sizes
+        row, term = row + len(one["lengths"]), term + len(sizes)
+    lengths = np.concatenate([np.empty(0, np.int64), *(one["lengths"] for one in held)])
+    arrays = {"keys": keys, "indptr": indptr, "passages": passages, "counts": counts, "lengths": lengths}
+    return {prefix + name: array for name, array in arrays.items()}
 
 
 def fields_of(shards: Sequence[Arrays]) -> list[str]:

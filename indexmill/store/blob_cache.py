@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from indexmill.errors import ConfigurationError, CorruptBlob, DiskFull, StoreError, StoreNotWritable
 from indexmill.forks import Lock
@@ -86,7 +87,6 @@ class BlobCache:
 
         Raises CorruptBlob if the bytes written are others, DiskFull or StoreNotWritable if they cannot be written.
         """
-        target = self.folder / blob_path(digest)
         with self._writing(), self._temporary() as (temporary, descriptor):
             fetch(descriptor)
             found, length = hash_file(temporary)
@@ -94,12 +94,22 @@ class BlobCache:
                 raise CorruptBlob(
                     f"expected {size} bytes of the SHA-256 {digest}, found {length} of {found}; {BLOB_ADVICE}"
                 )
-            os.fchmod(descriptor, 0o444)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.replace(target)
-            verified_again(self.folder, digest)
+            target = self._name(digest, temporary, descriptor)
         self._make_room(size)
         return target
+
+    def keep(self, write: Callable[[BinaryIO], object]) -> tuple[str, int]:
+        """Keep what ``write`` writes into the file that it is given, and return its digest and size.
+
+        Raises DiskFull or StoreNotWritable if it cannot be written.
+        """
+        with self._writing(), self._temporary() as (temporary, descriptor):
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                write(file)
+            digest, size = hash_file(temporary)
+            self._name(digest, temporary, descriptor)
+        self._make_room(size)
+        return digest, size
 
     def adopt(self, digest: str, path: Path) -> None:
         """Keep a file that has become a blob: it is linked, or left out if it is on another disk."""
@@ -110,6 +120,15 @@ class BlobCache:
             path.chmod(0o444)
             os.link(path, target)
         self._make_room(size)
+
+    def _name(self, digest: str, temporary: Path, descriptor: int) -> Path:
+        """Give a complete file, whose bytes have this digest, its final name."""
+        target = self.folder / blob_path(digest)
+        os.fchmod(descriptor, 0o444)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.replace(target)
+        verified_again(self.folder, digest)
+        return target
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[tuple[Path, int]]:

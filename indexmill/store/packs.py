@@ -97,9 +97,9 @@ def _header(entries: list[_Entry]) -> bytes:
 @overload
 def write_pack(path: None, arrays: Mapping[str, NDArray[Any]]) -> bytes: ...
 @overload
-def write_pack(path: Path, arrays: Mapping[str, NDArray[Any]]) -> int: ...
-def write_pack(path: Path | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
-    """Write arrays as a pack: into a new file (returns its size), or, without a path, as bytes.
+def write_pack(path: Path | BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> int: ...
+def write_pack(path: Path | BinaryIO | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
+    """Write arrays as a pack: into a new file or an open, empty one (returns its size), or, without a path, as bytes.
 
     Raises TypeError for a dtype outside `DTYPES`, ValueError for arrays that no pack can describe, FileExistsError
     if the file exists. A file that cannot be written completely is removed.
@@ -113,6 +113,9 @@ def write_pack(path: Path | None, arrays: Mapping[str, NDArray[Any]]) -> bytes |
         buffer = BytesIO()
         _write(buffer, header, entries, arrays)
         return buffer.getvalue()
+    if not isinstance(path, Path):
+        _write(path, header, entries, arrays)
+        return path.tell()
     with path.open("xb") as file:
         try:
             _write(file, header, entries, arrays)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
-from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, by_words, ranking_terms
+from indexmill.retrieve.term_index import (
+    Bm25Parameters,
+    Ranked,
+    TermIndex,
+    by_words,
+    joined_postings,
+    ranking_terms,
+)
 from indexmill.text.terms import Analyser
 
 if TYPE_CHECKING:
@@ -50,7 +57,8 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
     labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: passages and bm25 are not in the same shards")
-    return artifacts.once("bm25 index", lambda: TermIndex([artifacts.arrays(one.name) for one in shards], setting))
+    arrays = artifacts.assembled("bm25.1", lambda: joined_postings([artifacts.arrays(one.name) for one in shards]))
+    return artifacts.once("bm25 index", lambda: TermIndex(arrays, setting))
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
 from indexmill.families.zoom_graph.question import QuestionNames
@@ -13,6 +15,7 @@ from indexmill.families.zoom_graph.walk import Block, Shared, shared
 from indexmill.forks import Lock
 from indexmill.retrieve.base import Allowed, Vectors, preset
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
+from indexmill.store.canonical import digest_of_texts
 
 __all__ = ["Graph", "Scope", "ZoomBlocks"]
 
@@ -20,51 +23,71 @@ HELD_MATRICES = 4
 """The number of matrices, one per combination of settings, in the cache."""
 
 
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ZoomBlocks:
-    """The parts of the coarse graph (eq. 2), as stored.
+    """The parts of the coarse graph (eq. 2).
 
-    documents, entities: similarity links, weighted by exp(cos). contents: documents x entities; the weight of a link is
-    1 where the entity is the document's title, else 0.
+    documents, entities: open the similarity links, weighted by exp(cos). contents: documents x entities; the weight of
+    a link is 1 where the entity is the document's title, else 0. spread: ``(n_entities,)``, the document frequency of
+    each entity. assembled: keeps the matrix of the default settings: see ``Artifacts``.
     """
 
-    documents: Block
+    documents: Callable[[], Block]
     contents: Block
-    entities: Block
+    entities: Callable[[], Block]
+    spread: Rows
+    assembled: Callable[[str, Callable[[], Arrays]], Arrays]
 
-    def spread(self) -> Rows:
-        """The document frequency of each entity: ``(n_entities,)``."""
-        return np.bincount(self.contents.indices, minlength=len(self.entities.indptr) - 1)
-
-    def matrix(self, setting: ZoomGraphParameters, spread: Rows) -> Shared:
+    def matrix(self, setting: ZoomGraphParameters) -> Shared:
         """The matrix M of eq. 6 under some settings."""
         incidence = self.contents._replace(weights=np.where(self.contents.weights > 0, setting.title_weight, 1.0))
-        n, m = len(self.documents.indptr) - 1, len(spread)
+        n, m = len(self.contents.indptr) - 1, len(self.spread)
         return shared(
-            self.documents if setting.document_links else _empty(n),
+            self.documents() if setting.document_links else _empty(n),
             incidence if setting.entities else _empty(n),
-            self.entities if setting.entities else _empty(m),
-            int(np.count_nonzero(spread)),
+            self.entities() if setting.entities else _empty(m),
+            int(np.count_nonzero(self.spread)),
             setting.scale,
         )
+
+    def kept_matrix(self, setting: ZoomGraphParameters) -> Shared:
+        """The same, mapped where it is kept."""
+
+        def make() -> Arrays:
+            made = self.matrix(setting)
+            return {"indptr": made.indptr, "indices": made.indices, "weights": made.weights, "sums": made.sums}
+
+        told = digest_of_texts(*(repr(one) for one in _shaping(setting)))[:16]
+        arrays = self.assembled(f"zoom_graph.matrix.{told}.1", make)
+        return Shared(**arrays, documents=len(self.contents.indptr) - 1)
+
+
+def _shaping(setting: ZoomGraphParameters) -> tuple[object, ...]:
+    """The settings that M depends on."""
+    return setting.title_weight, setting.document_links, setting.entities, setting.scale
 
 
 class _Matrices:
     """A cache of M of eq. 6 for the most recent settings: M is as large as the graph, so few are kept."""
 
-    def __init__(self, blocks: ZoomBlocks, spread: Rows) -> None:
+    def __init__(self, blocks: ZoomBlocks, default: ZoomGraphParameters) -> None:
+        """default: the settings of the snapshot, whose matrix other processes want, too."""
         self._blocks = blocks
-        self._spread = spread
+        self._default = _shaping(default)
         self._held: dict[tuple[object, ...], Shared] = {}
         self._lock = Lock()
 
     def of(self, setting: ZoomGraphParameters) -> Shared:
         """The matrix under some settings, cached by those that affect it."""
-        key = (setting.title_weight, setting.document_links, setting.entities, setting.scale)
+        key = _shaping(setting)
         with self._lock:
             matrix = self._held.pop(key, None)
             if matrix is None:
-                matrix = self._blocks.matrix(setting, self._spread)
+                make = self._blocks.kept_matrix if key == self._default else self._blocks.matrix
+                matrix = make(setting)
             self._held[key] = matrix
             while len(self._held) > HELD_MATRICES:
                 del self._held[next(iter(self._held))]  # the least recently used
@@ -90,7 +113,6 @@ class Graph:
     sentence_passage: Integers
     passage_document: Integers
     parameters: ZoomGraphParameters = field(default_factory=ZoomGraphParameters)
-    spread: Rows = field(init=False, repr=False)
     matrices: _Matrices = field(init=False, repr=False)
     passage_starts: Rows = field(init=False, repr=False)
     sentence_starts: Rows = field(init=False, repr=False)
@@ -102,8 +124,12 @@ class Graph:
         sentences = self.sentence_passage.searchsorted(passages.astype(self.sentence_passage.dtype))
         object.__setattr__(self, "passage_starts", passages)
         object.__setattr__(self, "sentence_starts", sentences)
-        object.__setattr__(self, "spread", self.blocks.spread())
-        object.__setattr__(self, "matrices", _Matrices(self.blocks, self.spread))
+        object.__setattr__(self, "matrices", _Matrices(self.blocks, self.parameters))
+
+    @property
+    def spread(self) -> Rows:
+        """The document frequency of each entity: ``(n_entities,)``."""
+        return self.blocks.spread
 
     @property
     def matrix(self) -> Shared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,13 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
         row_vectors(artifacts, "passages"),
         row_vectors(artifacts, "sentences"),
         documents_of(artifacts).vectors,
-        ZoomBlocks(document_links(artifacts), contents, entity_links(artifacts, links.keys)),
+        ZoomBlocks(
+            partial(document_links, artifacts),
+            contents,
+            partial(entity_links, artifacts, links.keys),
+            np.bincount(contents.indices, minlength=len(links.keys)),
+            artifacts.assembled,
+        ),
         links.mentions,
         links.mentioned_in,
         names,

@@ -165,12 +165,17 @@ def documents_of(artifacts: Artifacts) -> Documents:
 def _documents(artifacts: Artifacts) -> Documents:
     if _is_old(artifacts):
         return Documents(artifacts.arrays(_OLD_VECTORS)["vectors"], NamedRows(np.empty(0, dtype=np.uint64)))
-    shards = artifacts.vectors(_VECTORS, "vectors")
-    vectors = np.empty((sum(map(len, shards)), shards[0].shape[1] if shards else 1), dtype=np.float32)
-    if shards:
-        np.concatenate(shards, out=vectors, casting="unsafe")
-    names: list[npt.NDArray[Any]] = [*artifacts.vectors(_VECTORS, "keys")]
-    return Documents(vectors, NamedRows(np.concatenate([np.empty(0, dtype=np.uint64), *names])))
+
+    def join() -> dict[str, npt.NDArray[Any]]:
+        shards = artifacts.vectors(_VECTORS, "vectors")
+        vectors = np.empty((sum(map(len, shards)), shards[0].shape[1] if shards else 1), dtype=np.float32)
+        if shards:
+            np.concatenate(shards, out=vectors, casting="unsafe")
+        names: list[npt.NDArray[Any]] = [*artifacts.vectors(_VECTORS, "keys")]
+        return {"vectors": vectors, "names": np.concatenate([np.empty(0, dtype=np.uint64), *names])}
+
+    arrays = artifacts.assembled("zoom_graph.documents.1", join)
+    return Documents(arrays["vectors"], NamedRows(arrays["names"]))
 
 
 def _is_old(artifacts: Artifacts) -> bool:
@@ -202,10 +207,10 @@ def _stored(artifacts: Artifacts, kind: str) -> Block:
 
 
 def _linked(artifacts: Artifacts, name: str, rows: NamedRows) -> Block:
-    def put_together() -> Block:
+    def join() -> dict[str, npt.NDArray[Any]]:
         try:
-            return linked((artifacts.arrays(one.name) for one in artifacts.shards(name)), rows)
+            return linked((artifacts.arrays(one.name) for one in artifacts.shards(name)), rows)._asdict()
         except UnknownName as error:
             raise CorruptBlob(f"{artifacts.path}: {name}: {error}") from error
 
-    return artifacts.once(("zoom_graph", name), put_together)
+    return Block(**artifacts.assembled(f"zoom_graph.{name}.1", join))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import indexmill
 from indexmill.retrieve import passage_codes
 from indexmill.retrieve.dense import Beside, nearest, similarities
-from indexmill.retrieve.passage_codes import PassageCodes, encoded
+from indexmill.retrieve.passage_codes import PassageCodes, encoded, joined_codes
 from indexmill.store.packs import open_pack
 from tests.indexmill.small_snapshot import WORLD, writer_of
 
@@ -46,7 +46,7 @@ def test_the_nearest_are_those_of_all_vectors(
     shards = [vectors[:5000], vectors[5000:]]
     beside = Beside([titles], owners, weight) if weight else None
     whole = vectors + np.float32(weight) * titles[owners] if weight else vectors
-    codes = PassageCodes([encoded(whole[:4000], weight), encoded(whole[4000:], weight)])
+    codes = PassageCodes(joined_codes([encoded(whole[:4000], weight), encoded(whole[4000:], weight)]))
     allowed = None if able is None else np.random.default_rng(seed).random(len(vectors)) < able
     for question in (rows_of(seed + 2, 1, 1.0)[0], vectors[700], vectors[3]):
         expected = nearest(shards, question[None], k, allowed, beside)[0]
@@ -60,7 +60,7 @@ def test_the_nearest_are_those_of_all_vectors(
 
 
 def test_a_question_of_zeros_and_one_that_is_no_number_are_left_to_the_vectors() -> None:
-    codes = PassageCodes([encoded(rows_of(1, 9000), 0.0)])
+    codes = PassageCodes(joined_codes([encoded(rows_of(1, 9000), 0.0)]))
     for value in (0.0, np.nan, np.inf):
         assert codes.nearest(np.full(DIMENSION, value, np.float32), 5, lambda rows: rows.astype(np.float32)) is None
 

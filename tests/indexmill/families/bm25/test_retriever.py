@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import indexmill
 from indexmill import CorruptBlob
 from indexmill.retrieve import term_index as bm25
-from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, question_terms
+from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, joined_postings, question_terms
 from tasks.families.bm25.postings import postings
 from tests.indexmill.damage import Change, changed, without
 from tests.indexmill.small_snapshot import SnapshotWriter, writer_of
@@ -27,7 +27,7 @@ def index(texts: Sequence[str], cuts: Sequence[int] = (), **parameters: float) -
     """An index of these texts, cut into shards."""
     bounds = [0, *cuts, len(texts)]
     shards = [postings([""] * (high - low), texts[low:high], 0) for low, high in pairwise(bounds)]
-    return TermIndex(shards, Bm25Parameters(**parameters))  # type: ignore[arg-type]
+    return TermIndex(joined_postings(shards), Bm25Parameters(**parameters))  # type: ignore[arg-type]
 
 
 def best(held: TermIndex, question: str, k: int = 5, allowed: np.ndarray | None = None) -> list[tuple[int, float]]:
@@ -64,8 +64,8 @@ def test_scores_are_those_of_the_formula(parameters: dict[str, float]) -> None:
 def test_a_title_that_the_question_says_counts_once_more_and_by_its_share_of_the_title() -> None:
     titles, texts = ["lamp", "lamp of the river", "", ""], ["river", "river", "lamp", "lamp stone"]
     shard = postings(titles, texts, 2)
-    (alone,) = TermIndex([shard], Bm25Parameters(title=0.0)).rank([["lamp"]], 4)
-    (found,) = TermIndex([shard], Bm25Parameters(title=0.5)).rank([["lamp"]], 4)
+    (alone,) = TermIndex(joined_postings([shard]), Bm25Parameters(title=0.0)).rank([["lamp"]], 4)
+    (found,) = TermIndex(joined_postings([shard]), Bm25Parameters(title=0.5)).rank([["lamp"]], 4)
     lengths = np.array([1.0, 4.0])
     idf = math.log(1 + (4 - 2 + 0.5) / 2.5)
     norms = 1.2 * lengths / (lengths.sum() / 4)
@@ -79,8 +79,8 @@ def test_a_title_that_the_question_says_counts_once_more_and_by_its_share_of_the
 def test_postings_of_before_titles_were_counted_are_ranked_by_passages() -> None:
     shard = postings(["lamp", ""], ["river lamp", "lamp"], 1)
     before = {name: array for name, array in shard.items() if not name.startswith("titles.")}
-    (expected,) = TermIndex([shard], Bm25Parameters(title=0.0)).rank([["lamp"]], 2)
-    (found,) = TermIndex([before]).rank([["lamp"]], 2)
+    (expected,) = TermIndex(joined_postings([shard]), Bm25Parameters(title=0.0)).rank([["lamp"]], 2)
+    (found,) = TermIndex(joined_postings([before])).rank([["lamp"]], 2)
     assert exact(found) == exact(expected)
 
 

@@ -160,8 +160,8 @@ def test_entities_are_linked_where_the_settings_ask_for_it(tmp_path: Path) -> No
     with indexmill.open(store) as snapshot:
         blocks = open_zoom_graph(snapshot).blocks
         counts = snapshot.manifest.families["zoom_graph"].counts
-        assert counts["entity_links"] == len(blocks.entities.indices) / 2 > 0
-        assert counts["document_links"] == len(blocks.documents.indices) / 2 > 0
+        assert counts["entity_links"] == len(blocks.entities().indices) / 2 > 0
+        assert counts["document_links"] == len(blocks.documents().indices) / 2 > 0
         assert len(snapshot.retrieve("Who built the bridge of Vell?", method="zoom_graph", k=3)) == 3
 
 

@@ -1,0 +1,89 @@
+"""What a reader assembles of a snapshot's shards, kept in the cache for other processes and for the next start.
+
+A snapshot holds its links and postings shard by shard, so that a version writes again what changed. A reader needs some
+of them over the whole corpus. To open thousands of blobs and to put them together takes seconds and memory of its own;
+to map what another process has put together takes neither.
+
+    assembled/<SHA-256 of the manifest>/<name>.json     which blob of the cache has these arrays
+
+The arrays are a pack among the cache's blobs, so they are checked against their digest and bounded as all of these are.
+A name ends with the number of its layout, which changes with the code that makes the arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from indexmill.errors import StoreError
+from indexmill.store.blob_cache import BlobCache
+from indexmill.store.packs import Pack, open_pack, write_pack
+from indexmill.store.record import Digest, Record
+from indexmill.store.regular_files import RECORD_BYTES, read_regular
+from indexmill.store.whole_files import write_whole
+
+__all__ = ["Assemblies", "Assembly"]
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_FOLDER = "assembled"
+
+
+class Assembly(Record):
+    """The record of some assembled arrays: the digest and the bytes of their pack."""
+
+    digest: Digest
+    bytes: int
+
+
+class Assemblies:
+    """The assembled arrays of one snapshot. Safe to use from many threads and processes."""
+
+    def __init__(self, cache: BlobCache, manifest: str) -> None:
+        """manifest: the SHA-256 of the snapshot's manifest."""
+        self._cache = cache
+        self._folder = cache.folder / _FOLDER / manifest
+
+    def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
+        """The arrays that are kept under this name, mapped; where none are, those of ``make``, which are kept then.
+
+        A cache that cannot be written keeps nothing, and is no error.
+        """
+        record = self._folder / f"{name}.json"
+        kept = self._find(record)
+        if kept is not None:
+            return kept
+        made = make()
+        with contextlib.suppress(OSError, StoreError):
+            self._keep(record, made)
+        return self._find(record) or made
+
+    def _find(self, record: Path) -> Pack | None:
+        """The arrays that a record names; None if the cache lacks them, or the record is unreadable."""
+        try:
+            kept = Assembly.from_bytes(read_regular(record, RECORD_BYTES), str(record))
+            path = self._cache.find(kept.digest, kept.bytes)
+            return None if path is None else open_pack(path)
+        except (OSError, StoreError):
+            return None
+
+    def _keep(self, record: Path, arrays: Arrays) -> None:
+        digest, size = self._cache.keep(lambda file: write_pack(file, arrays))
+        if not self._folder.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._forget_evicted()
+        write_whole(record, [Assembly(digest=digest, bytes=size).to_bytes().decode("ascii")])
+
+    def _forget_evicted(self) -> None:
+        """Remove the records of snapshots of which the cache has no arrays any more."""
+        for folder in self._folder.parent.iterdir():
+            records = list(folder.glob("*.json"))
+            if folder != self._folder and records and not any(map(self._find, records)):
+                for one in records:
+                    one.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # another process is adding to it
+                    folder.rmdir()

@@ -1,0 +1,98 @@
+"""A snapshot whose assembled arrays are kept in a cache answers as one that assembles them, and opens fewer files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import indexmill
+from flows.run import build_inline
+from indexmill.snapshot import Snapshot
+from schemas.config import Configuration
+from tasks.core.report import Silent
+from tests.corpora import documents, write_corpus
+
+WHOLE = ("mention_links", "passage_codes", "bm25", "document_vectors")
+"""Artifacts of which a reader needs every shard."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("assembled")
+    corpus = write_corpus(folder / "corpus.jsonl", documents(60, words=90))
+    asked = {
+        "store": folder / "store",
+        "corpus": {"paths": [str(corpus)]},
+        "embed": {"model": "hash"},
+        "split": {"tokens": 48},
+        "shards": {"document_tokens": 1_000, "entities": 64},
+        "families": {"community_tree": {"enabled": True}, "heterograph": {"enabled": True}},
+    }
+    build_inline(Configuration.model_validate(asked), progress=Silent())
+    return folder / "store"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The artifacts that are opened from now on."""
+    names: list[str] = []
+    file = Snapshot.file
+
+    def noted(self: Snapshot, name: str) -> Path:
+        names.append(name)
+        return file(self, name)
+
+    monkeypatch.setattr(Snapshot, "file", noted)
+    return names
+
+
+def questions(snapshot: Snapshot) -> list[str]:
+    rows = snapshot.table("documents", ["title", "text"]).to_pylist()
+    return [f"Who met {row['title']}? {row['text'][:60]}" for row in rows[:12]]
+
+
+def test_hits_are_the_same_and_only_the_first_reader_opens_every_shard(
+    store: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    with indexmill.open(store) as snapshot:
+        asked, methods = questions(snapshot), snapshot.methods
+        expected = {method: snapshot.retrieve_batch(asked, method, 7) for method in methods}
+    shards = {name: {one.name for one in snapshot.manifest.under(name)} for name in WHOLE}
+    assert all(shards.values())
+    assert len(shards["mention_links"]) > 3
+    for number in range(2):
+        opened.clear()
+        with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
+            for method in methods:
+                assert snapshot.retrieve_batch(asked, method, 7) == expected[method], method
+        for name, names in shards.items():
+            if number:
+                assert not names & set(opened), name
+            else:
+                assert names <= set(opened), name
+
+
+def test_nothing_is_kept_unless_a_cache_is_named(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INDEXMILL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    with indexmill.open(store) as snapshot:
+        snapshot.retrieve("Who met the mayor?", "fused")
+    assert not (tmp_path / "home").exists()
+    monkeypatch.setenv("INDEXMILL_CACHE", str(tmp_path / "named"))
+    with indexmill.open(store) as snapshot:
+        snapshot.retrieve("Who met the mayor?", "fused")
+        assert {path.parent.name for path in (tmp_path / "named").glob("assembled/*/*.json")} == {
+            snapshot.ref.manifest if snapshot.ref else ""
+        }
+
+
+def test_kept_arrays_cannot_be_written(store: Path, tmp_path: Path) -> None:
+    def make() -> dict[str, np.ndarray]:
+        return {"rows": np.arange(3)}
+
+    with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
+        rows = snapshot.assembled("test.1", make)["rows"]
+        with pytest.raises(ValueError, match="read-only"):
+            rows[0] = 1
