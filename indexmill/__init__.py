@@ -107,8 +107,9 @@ def open(  # noqa: A001
     this process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
     manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; an exported folder or a
     version with another one is refused before parsing.
-    cache: the folder that keeps files of an object store; ``INDEXMILL_CACHE``, or a folder of the user's caches, by
-    default. What a method needs is fetched when it is first used.
+    cache: the folder that keeps files of an object store, and what readers assemble of all shards, so that other
+    processes map it; ``INDEXMILL_CACHE`` by default. Without both, a store in a folder keeps nothing, and an object
+    store uses a folder of the user's caches. What a method needs is fetched when it is first used.
     trust: whose signatures the version must have: a ``Trust``, or a file of JSON as ``indexmill sign --help`` shows it;
     needs ``indexmill[signed]``. What is not signed so is refused before anything of it is parsed, with NotTrusted.
     encoder: where questions are encoded if the index has its vectors from an endpoint: see ``open_encoder``. Without

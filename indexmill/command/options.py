@@ -289,7 +289,8 @@ shared_options = together(
         metavar="DIR",
         callback=_use_cache,
         expose_value=False,
-        help="Where files of an object store are kept; INDEXMILL_CACHE, or a folder of the user's caches, by default.",
+        help="Where files of an object store, and what readers assemble of a version, are kept; by default "
+        "INDEXMILL_CACHE, or for an object store a folder of the user's caches.",
     ),
     kept_option(
         "--config",

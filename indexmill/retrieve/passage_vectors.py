@@ -47,7 +47,7 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """The directions of titles, ``(n_documents, d)`` of each shard.
+        """The directions of titles, ``(n_documents, d)``, as one shard.
 
         Raises CorruptBlob if they do not fit the documents.
         """
@@ -56,30 +56,31 @@ class Titles:
         labels = [one.name.partition("/")[2] for one in artifacts.shards("titles")]
         if labels != [one.name.partition("/")[2] for one in artifacts.shards("passages")]:
             raise CorruptBlob(f"{artifacts.path}: passages and titles are not in the same shards")
-        lengths = np.diff(starts_of(vectors)).tolist()
-        for label, held in zip(labels, lengths, strict=True):
+        for label, held in zip(labels, np.diff(starts_of(vectors)).tolist(), strict=True):
             expected = artifacts.artifact(f"documents/{label}").rows
             if held != expected:
                 raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has {held} vectors; expected {expected}")
-        return vectors
+        return [artifacts.assembled("titles.1", lambda: {"vectors": np.concatenate(list(vectors))})["vectors"]]
 
     @cached_property
     def of_passages(self) -> Rows:
-        """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob if rows and passages do not match.
+        """``(n_passages,)``, the row of each passage's title, which is that of its document.
 
-        A title has the row of its document.
+        Raises CorruptBlob if rows and passages do not match.
         """
         artifacts = self._artifacts
         if artifacts.shards(MENTION_LINKS):
             return passage_documents(artifacts)
-        first, found = 0, [np.empty(0, dtype=np.int64)]
+        found = [np.empty(0, dtype=np.int64)]
+        starts = starts_of(artifacts.vectors("titles", "vectors"))
         documents = artifacts.vectors("titles", "passage_document")
-        for artifact, vectors, rows in zip(artifacts.shards("passages"), self.shards, documents, strict=True):
+        for artifact, first, count, rows in zip(
+            artifacts.shards("passages"), starts, np.diff(starts), documents, strict=False
+        ):
             own = rows.astype(np.int64)
-            if len(own) != artifact.rows or (len(own) and not 0 <= own.min() <= own.max() < len(vectors)):
+            if len(own) != artifact.rows or (len(own) and not 0 <= own.min() <= own.max() < count):
                 raise CorruptBlob(f"{artifacts.path}: the titles of {artifact.name!r} do not fit its passages")
             found.append(own + first)
-            first += len(vectors)
         return np.concatenate(found)
 
 
