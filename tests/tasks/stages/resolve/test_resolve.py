@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
 from schemas.tables import ENTITIES, PIECES, RELATION_PIECES
+from tasks.stages.resolve import entity_ranges, name_counts
 from tasks.stages.resolve.name_counts import count_names
 from tasks.stages.resolve.piece_counts import count_entity_pieces, count_relation_pieces
 from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
 from tasks.stages.resolve.resolve import resolve
+from tests.corpora import documents
 from tests.tasks.extracted import Shard, told
+from tests.tasks.indexes import Index
 
 ADA, VELL, ORRIN = (entity_id(name) for name in ("ada marl", "vell", "orrin bay"))
 
@@ -164,3 +167,24 @@ def test_neither_the_order_of_passages_nor_their_shards_matter(
     whole = tables(order, 1)
     random.Random(seed).shuffle(order)  # noqa: S311
     assert tables(order, shards) == whole
+
+
+def test_entities_are_the_same_in_one_range_and_in_many(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    families = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "bm25")}
+    chosen = {"shards": {"document_tokens": 1_000}, "families": families, "resolve": {"description": {"enabled": True}}}
+    one, many = Index(quick / "one", **chosen), Index(quick / "many", **chosen)
+    one.build(documents(30))
+    monkeypatch.setattr(entity_ranges, "SHARDS_PER_RANGE", 1)
+    monkeypatch.setattr(name_counts, "SHARDS_PER_GROUP", 2)
+    many.build(documents(30))
+    ranges = many.labels("resolve")
+    assert (one.labels("resolve"), ranges) == ({"e"}, {"e00", "e01", "e10", "e11"})
+    assert len(many.labels("count_names")) > 1
+    for table in ("entities", "surfaces", "described", "related"):
+        assert many.rows(table) == one.rows(table)
+        with many.snapshot() as snapshot:
+            labels = {shard.name.partition("/")[2] for shard in snapshot.shards(table)}
+        assert {label[:3] for label in labels} == ranges
+    outputs = many.outputs()
+    assert not many.build(documents(30)).published
+    assert many.outputs() == outputs
