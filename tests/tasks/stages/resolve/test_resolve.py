@@ -171,7 +171,11 @@ def test_neither_the_order_of_passages_nor_their_shards_matter(
 
 def test_entities_are_the_same_in_one_range_and_in_many(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     families = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "bm25")}
-    chosen = {"shards": {"document_tokens": 1_000}, "families": families, "resolve": {"description": {"enabled": True}}}
+    chosen: dict[str, Any] = {
+        "shards": {"document_tokens": 1_000},
+        "families": families,
+        "resolve": {"description": {"enabled": True}},
+    }
     one, many = Index(quick / "one", **chosen), Index(quick / "many", **chosen)
     one.build(documents(30))
     monkeypatch.setattr(entity_ranges, "SHARDS_PER_RANGE", 1)
