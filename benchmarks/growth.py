@@ -25,6 +25,9 @@ DRIVER, END = "(driver)", "(end)"
 _OF_LAYERS = {"community_clusters", "community_graph", "community_levels", "lsh_segments"}
 """Stages with a part of each layer of a tree, which has all nodes of the layer."""
 
+_OF_RANGES = {"pieces", "resolve"}
+"""Stages with a part of each range of entities, of which there are 16 at most."""
+
 _GROUP = re.compile(r"[A-Za-z][01]*")
 """The label of a shard or a group, which are cut where they are full; others are of the whole corpus."""
 
@@ -98,7 +101,7 @@ def laws_of(run: RecordedRun, given: Mapping[str, Law] | None = None) -> dict[st
             law = PARTS
         elif not any(part.opened for part in parts):
             law = Law(0.0, why="reads nothing of the corpus")
-        elif stage in _OF_LAYERS or all(_is_of_the_whole(round_) for round_ in its):
+        elif stage in _OF_LAYERS | _OF_RANGES or all(_is_of_the_whole(round_) for round_ in its):
             law = LINEAR
         else:
             law = PARTS

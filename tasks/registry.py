@@ -25,7 +25,7 @@ from tasks.stages.extract import steps as extract
 from tasks.stages.ingest import part, read_part
 from tasks.stages.recognise import llm, rules
 from tasks.stages.recognise import steps as recognise
-from tasks.stages.resolve import describe, mention_links, resolve, same_as
+from tasks.stages.resolve import describe, mention_links, name_counts, piece_counts, pieces, resolve, same_as
 from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.sbom import sbom
 from tasks.stages.split import split
@@ -74,7 +74,8 @@ _SHARED = (
         enabled=lambda settings: settings.families.tri_graph.enabled or settings.families.zoom_graph.enabled,
         of_shards=True,
     ),
-    Step("resolve", resolve.drive, (resolve.STAGE,)),
+    Step("resolve", resolve.drive, (name_counts.STAGE, resolve.STAGE)),
+    Step("pieces", pieces.drive, (piece_counts.STAGE, pieces.STAGE), enabled=lambda settings: settings.describes),
     Step("describe", describe.drive, (describe.STAGE,), enabled=lambda settings: settings.describes),
     Step(
         "same_as",

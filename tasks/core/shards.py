@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves"]
+__all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves", "shard_groups"]
 
 SHARD_TOKENS = 128_000
 """The most tokens of a shard, unless one document alone has more: what a changed document makes anew."""
@@ -95,6 +95,25 @@ def leaves(
         middle = low + int(np.searchsorted(column, np.uint8(prefix | (0x80 >> bit))))
         pending.append((bits + "1", middle, high))
         pending.append((bits + "0", low, middle))
+    return found
+
+
+def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
+    """Neighbouring shards, at most `limit` together, by the label of the node that holds them: a function of the set.
+
+    labels: of shards, none of which holds another.
+    """
+    found: dict[str, list[str]] = {}
+    pending: dict[str, list[str]] = {}
+    for label in sorted(labels):
+        pending.setdefault(label[0], []).append(label)
+    while pending:
+        node, within = pending.popitem()
+        if len(within) <= limit:
+            found[node] = within
+            continue
+        for label in within:
+            pending.setdefault(label[: len(node) + 1], []).append(label)
     return found
 
 

@@ -27,7 +27,7 @@ def run(*steps: RecordedStep, documents: int = 100) -> RecordedRun:
 
 SCAN = step("scan", part("scan", ""))
 SPLIT = step("split", part("split", "p0", first=True), part("split", "p1", 2.0), of_shards=True, needs=("scan",))
-RESOLVE = step("resolve", part("resolve", "all", 3.0), needs=("split",))
+RESOLVE = step("resolve", part("resolve", "e", 3.0), needs=("split",))
 TREE = step("tree", part("lsh_segments", "l1"), needs=("split",))
 TEXTS = step("texts", part("lsh_summaries", "a01"), needs=("tree",))
 RUN = run(SCAN, SPLIT, RESOLVE, TREE, TEXTS)
@@ -38,7 +38,7 @@ def test_parts_of_bounded_size_become_more_and_those_of_the_whole_longer() -> No
     assert laws == {
         "scan": PARTS,
         "split": PARTS,
-        "resolve": LINEAR,
+        "resolve": LINEAR,  # all entities of a range
         "lsh_segments": LINEAR,  # all nodes of a layer
         "lsh_summaries": PARTS,
         DRIVER: Law(0),
@@ -113,7 +113,7 @@ def test_more_than_the_bytes_no_stage_of_the_whole_reads() -> None:
 
 def test_exponents_are_measured_between_the_smallest_and_the_largest_run() -> None:
     def of(documents: int, seconds: float, quick: float) -> RecordedRun:
-        resolve = step("resolve", part("resolve", "all", seconds))
+        resolve = step("resolve", part("resolve", "e", seconds))
         return run(SPLIT, resolve, step("check", part("check", "all", quick)), documents=documents)
 
     runs = [of(400, 8.0, 0.4), of(100, 1.0, 0.1), of(200, 77.0, 0.2)]

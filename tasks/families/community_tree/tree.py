@@ -27,7 +27,7 @@ from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import LinkSettings
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
-from tasks.stages.resolve.resolve import entity_keys
+from tasks.stages.resolve.entity_ranges import entity_keys
 
 __all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts"]
 

@@ -36,8 +36,8 @@ from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.resolve.consolidate import entity_text
+from tasks.stages.resolve.entity_ranges import entity_keys
 from tasks.stages.resolve.mention_links import layout_of
-from tasks.stages.resolve.resolve import entity_keys
 
 __all__ = ["CHECKS", "check_descriptions", "check_extraction", "check_same_as"]
 

@@ -24,8 +24,8 @@ __all__ = ["STAGE", "drive", "estimate"]
 def drive(run: Run) -> None:
     """Make the vectors of canonical names that no earlier part holds."""
     settings = EncoderSettings(**run.opened_encoder.settings)
-    labels = sorted(name.partition("/")[2] for name in run.outputs("named"))
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in labels])
+    shards = sorted(run.outputs("named").items())
+    run.make(STAGE, [PartSpec(name.partition("/")[2], {"names": digest}, settings) for name, digest in shards])
 
 
 def _compute(part: Part[EncoderSettings]) -> Outputs:

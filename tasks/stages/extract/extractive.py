@@ -26,7 +26,7 @@ from tasks.stages.extract.tables import (
     Unit,
     extracted_of,
 )
-from tasks.stages.resolve.resolve import UNLINKED_KINDS
+from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
 __all__ = ["FINGERPRINT", "STAGE", "ExtractSettings", "Said", "extract", "extract_all", "one_line", "shortened"]

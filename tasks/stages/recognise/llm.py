@@ -27,7 +27,7 @@ from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import Answer, Asking, AskResult, ask
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_mentions
-from tasks.stages.resolve.resolve import UNLINKED_KINDS
+from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, changed_texts
 
 __all__ = ["BY_RULES", "STAGE", "AskingSettings", "MentionResult", "estimate", "find_mentions", "requests_of"]

@@ -118,8 +118,11 @@ def drive(run: Run) -> None:
         names=setting.same_as.enabled,
         **worker_settings(run, STAGE, writer),
     )
-    labels = sorted(name.partition("/")[2] for name in run.outputs("pieces"))
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in labels])
+    shards: dict[str, dict[str, str]] = {}
+    for output, digest in sorted(run.outputs("pieces", "relation_pieces").items()):
+        name, _, label = output.partition("/")
+        shards.setdefault(label, {})[name] = digest
+    run.make(STAGE, [PartSpec(label, inputs, settings) for label, inputs in sorted(shards.items())])
 
 
 def _compute(part: Part[DescribeSettings]) -> Outputs:

@@ -24,7 +24,7 @@ from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
-from tasks.stages.resolve.resolve import UNLINKED_KINDS
+from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 
 __all__ = ["STAGE", "Mentioned", "drive", "layout_of", "mention_links"]
 

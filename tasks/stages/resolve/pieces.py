@@ -1,107 +1,108 @@
-"""The pieces of descriptions: what the passages say of each entity and of each related pair.
+"""Stage `pieces`: the pieces of descriptions: what the passages say of each entity and of each related pair.
 
-Equal pieces of several passages are one row with a count. The tables are sharded like the entity table, so that the
-descriptions of a shard are made again only where its own pieces change.
+Equal pieces of several passages are one row with a count. A part adds up the pieces of `count_pieces` for a range of
+entities, and cuts them like the entity table, so that the descriptions of a shard are made again only where its own
+pieces change. The target of a relation may be of another range: how entities are shown is known before the parts begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
 
 from schemas.tables import PIECES, RELATION_PIECES, conform
+from tasks.core.part_runner import PartSpec
+from tasks.core.run import Run
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.stages.resolve import piece_counts
+from tasks.stages.resolve.entity_ranges import cut, range_rows
+from tasks.stages.resolve.piece_counts import PIECE_COUNTS, RELATION_PIECE_COUNTS
+from tasks.stages.resolve.resolve import SHOWN
 
-__all__ = ["RowsByDigit", "entity_pieces", "relation_pieces"]
-
-_TAG, _PASSAGE = "part", "passage_id"
+__all__ = ["STAGE", "PiecesSettings", "drive", "entity_pieces", "relation_pieces"]
 
 
-def entity_pieces(extracted: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
-    """The pieces of all entities (schema PIECES) of the tables `extracted` of all shards.
+def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
+    """The pieces of entities (schema PIECES), from the sums of some groups of shards (schema PIECE_COUNTS).
 
-    shown: by `entity_id`, the `surface` under which each entity is shown, and the least `passage_id` that writes it so.
-    Memory: one shard's table, and all pieces.
+    shown: how at least these entities are shown (schema SHOWN).
     """
-    found = _Pieces(["entity_id"], "passages")
-    for path in extracted:
-        rows = pl.read_parquet(path, columns=[_PASSAGE, "entity_id", "name", "type", "description"])
-        found.add(rows.unpivot(["name", "type", "description"], index=["entity_id", _PASSAGE], variable_name=_TAG))
-    surfaces = shown.rename({"surface": "text"})
-
-    def with_surfaces(pieces: pl.DataFrame) -> pl.DataFrame:
-        names = pieces.filter(pl.col(_TAG) == "name").drop("text", _PASSAGE)
-        own = names.join(surfaces, on="entity_id").with_columns(pl.lit("surface").alias(_TAG))
-        return pl.concat([pieces, own.select(pieces.columns)])
-
-    return found.table(with_surfaces, PIECES)
+    pieces = _added(counts, ["entity_id"], "passages")
+    names = pieces.filter(pl.col("part") == "name").drop("text", "passage_id")
+    own = names.join(shown.rename({"surface": "text"}), on="entity_id").with_columns(part=pl.lit("surface"))
+    return _ordered(pl.concat([pieces, own.select(pieces.columns)]), PIECES)
 
 
-def relation_pieces(relations: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
-    """The pieces of all pairs (schema RELATION_PIECES) of the tables `relations` of all shards; shown: as above.
+def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
+    """The pieces of pairs (schema RELATION_PIECES), from the sums of some groups of shards.
 
-    A relation without a description contributes its wording.
+    counts: schema RELATION_PIECE_COUNTS. shown: how entities are shown (schema SHOWN), those of the pairs among them.
     """
-    found = _Pieces(["source", "target"], "relations")
-    for path in relations:
-        rows = pl.read_parquet(path, columns=[_PASSAGE, "source", "target", "kind", "text", "description"])
-        wording = pl.when(pl.col("description") == "").then("text").otherwise(pl.lit(""))
-        rows = rows.with_columns(pair=pl.lit("-"), wording=wording)
-        parts = ["pair", "kind", "description", "wording"]
-        found.add(rows.unpivot(parts, index=["source", "target", _PASSAGE], variable_name=_TAG))
-
-    def with_ends(pieces: pl.DataFrame) -> pl.DataFrame:
-        pairs = pieces.filter(pl.col(_TAG) == "pair").drop("text", _PASSAGE)
-        whole = [pieces.filter(pl.col(_TAG) != "pair")]
+    pieces = _added(counts, ["source", "target"], "relations")
+    pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")
+    whole = [pieces.filter(pl.col("part") != "pair")]
+    for some in shown:
         for end in ("source", "target"):
-            named = pairs.join(shown.rename({"entity_id": end, "surface": "text"}), on=end)
-            whole.append(named.with_columns(pl.lit(end).alias(_TAG)).select(pieces.columns))
-        return pl.concat(whole)
-
-    return found.table(with_ends, RELATION_PIECES)
+            named = pairs.join(some.rename({"entity_id": end, "surface": "text"}), on=end)
+            whole.append(named.with_columns(part=pl.lit(end)).select(pieces.columns))
+    return _ordered(pl.concat(whole), RELATION_PIECES)
 
 
-class RowsByDigit:
-    """Rows of shards, grouped by the first digit of their ids, so that they are combined one digit at a time."""
-
-    def __init__(self, column: str) -> None:
-        self._column = column
-        self._found: dict[str, list[pl.DataFrame]] = {digit: [] for digit in "0123456789abcdef"}
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Add the rows of a shard."""
-        digit = pl.col(self._column).str.slice(0, 1).alias("digit")
-        split = rows.with_columns(digit).partition_by("digit", as_dict=True, include_key=False)
-        for (first,), part in split.items():
-            self._found[first].append(part)
-
-    def take(self) -> Iterator[list[pl.DataFrame]]:
-        """Yield the rows of each digit and release them."""
-        for digit in sorted(self._found):
-            yield self._found.pop(digit)
+def _added(counts: pa.Table, owner: list[str], count: str) -> pl.DataFrame:
+    rows = pl.DataFrame(pl.from_arrow(counts))
+    return rows.group_by(*owner, "part", "text").agg(pl.col(count).sum(), pl.col("passage_id").min())
 
 
-class _Pieces:
-    """The pieces of some shards. owner: the id columns of a piece's owner; count: the column of its frequency."""
+def _ordered(pieces: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    return conform(pieces.sort(schema.names[: schema.names.index("text") + 1]).to_arrow(), schema)
 
-    def __init__(self, owner: list[str], count: str) -> None:
-        self._by = [*owner, _TAG, "text"]
-        self._count = count
-        self._rows = RowsByDigit(owner[0])
 
-    def add(self, parts: pl.DataFrame) -> None:
-        """Add a shard's parts: one row per occurrence, with the text in the column `value`."""
-        texts = parts.rename({"value": "text"}).filter(pl.col("text") != "")
-        count = pl.len().cast(pl.Int32).alias(self._count)
-        self._rows.add(texts.group_by(self._by).agg(count, pl.col(_PASSAGE).min()))
+@dataclass(frozen=True, kw_only=True)
+class PiecesSettings(Settings):
+    """entities_per_shard: as in the settings of `resolve`."""
 
-    def table(self, complete: Callable[[pl.DataFrame], pl.DataFrame], schema: pa.Schema) -> pa.Table:
-        """All pieces, ordered. complete: adds the pieces derived from others."""
-        tables = [schema.empty_table()]
-        for parts in self._rows.take():
-            if parts:
-                summed = pl.concat(parts).group_by(self._by).agg(pl.col(self._count).sum(), pl.col(_PASSAGE).min())
-                tables.append(conform(complete(summed).sort(self._by).to_arrow(), schema))
-        return pa.concat_tables(tables).combine_chunks()
+    entities_per_shard: int
+
+
+def drive(run: Run) -> None:
+    """Count what all shards say of entities and pairs, and make the pieces."""
+    piece_counts.drive(run)
+    settings = PiecesSettings(entities_per_shard=run.configuration.shards.entities)
+    inputs = run.outputs("piece_counts", "relation_piece_counts", "shown")
+    labels = sorted(name.partition("/")[2] for name in run.outputs("shown"))
+    run.make(STAGE, [PartSpec(label, inputs, settings) for label in labels])
+
+
+def _compute(part: Part[PiecesSettings]) -> Outputs:
+    label = part.job.shard
+    own = part.table(f"shown/{label}")
+    every = (pl.read_parquet(path) for path in part.paths("shown"))
+    counts = range_rows(part.paths("piece_counts"), label, PIECE_COUNTS)
+    related = range_rows(part.paths("relation_piece_counts"), label, RELATION_PIECE_COUNTS)
+    tables = {
+        "pieces": entity_pieces(counts, pl.DataFrame(pl.from_arrow(own))),
+        "relation_pieces": relation_pieces(related, every),
+    }
+    return Outputs(tables=cut(tables, own.column("entity_id"), label, part.settings.entities_per_shard))
+
+
+STAGE = Stage(
+    "pieces",
+    version=1,
+    compute=_compute,
+    settings=PiecesSettings,
+    libraries=("polars", "numpy"),
+    inputs=(
+        Input("piece_counts", each=True),
+        Input("relation_piece_counts", each=True),
+        Input("shown", SHOWN, each=True),
+    ),
+    outputs=(
+        Output("pieces", PIECES, pieces=True),
+        Output("relation_pieces", RELATION_PIECES, pieces=True),
+    ),
+    priority=10,
+)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.shards import assign, estimate_tokens, hash_order, id_hash, id_hashes
+from tasks.core.shards import assign, estimate_tokens, hash_order, id_hash, id_hashes, shard_groups
 
 Weights = dict[str, int]
 
@@ -107,6 +107,18 @@ def test_wrong_shapes_are_refused() -> None:
 
 def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
     assert [estimate_tokens(size) for size in (0, 3, 4, 400)] == [1, 1, 2, 101]
+
+
+@given(WEIGHTS, LIMITS, st.integers(1, 5))
+def test_groups_of_shards_partition_them_within_bounds(weights: Weights, limit: int, most: int) -> None:
+    labels = list(shards_of(weights, limit))
+    groups = shard_groups(reversed(labels), most)
+    assert sorted(label for within in groups.values() for label in within) == labels
+    for group, within in groups.items():
+        assert 1 <= len(within) <= most
+        assert all(label.startswith(group) for label in within)
+        if group != "p":  # the node above holds too many
+            assert sum(label.startswith(group[:-1]) for label in labels) > most
 
 
 def test_a_million_documents_take_seconds() -> None:

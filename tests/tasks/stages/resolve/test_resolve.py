@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
 from schemas.tables import ENTITIES, PIECES, RELATION_PIECES
+from tasks.stages.resolve import entity_ranges, name_counts
+from tasks.stages.resolve.name_counts import count_names
+from tasks.stages.resolve.piece_counts import count_entity_pieces, count_relation_pieces
 from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
 from tasks.stages.resolve.resolve import resolve
+from tests.corpora import documents
 from tests.tasks.extracted import Shard, told
+from tests.tasks.indexes import Index
 
 ADA, VELL, ORRIN = (entity_id(name) for name in ("ada marl", "vell", "orrin bay"))
 
@@ -26,17 +31,24 @@ def resolved(*shards: Shard, extracting: bool = True) -> tuple[pa.Table, pa.Tabl
     return everything(*shards, extracting=extracting)[:3]
 
 
+def everything(*shards: Shard, extracting: bool = True) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+    """These, and how entities are shown; the names of each shard are counted for themselves."""
+    counts = [
+        count_names([shard.file("mentions")], [shard.file("passages")], [shard.file("extracted")] * extracting)[0]
+        for shard in shards
+    ]
+    return resolve(pa.concat_tables(counts))
+
+
 def shown(*shards: Shard) -> pl.DataFrame:
     """How each entity is shown, and by which passage."""
-    return everything(*shards)[3]
+    return pl.DataFrame(pl.from_arrow(everything(*shards)[3]))
 
 
-def everything(*shards: Shard, extracting: bool = True) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
-    return resolve(
-        [shard.file("mentions") for shard in shards],
-        [shard.file("passages") for shard in shards],
-        [shard.file("extracted") for shard in shards] if extracting else (),
-    )
+def pieces_of(*shards: Shard) -> pa.Table:
+    """The pieces of entities."""
+    counts = [count_entity_pieces([shard.file("extracted")]) for shard in shards]
+    return entity_pieces(pa.concat_tables(counts), shown(*shards))
 
 
 def by_name(table: pa.Table) -> dict[str, dict[str, Any]]:
@@ -89,7 +101,7 @@ def test_an_entity_is_shown_as_it_is_mentioned_then_as_passages_tell_of_it(tmp_p
 
 
 def test_pieces_are_what_passages_say_and_how_many_do(shard: Shard) -> None:
-    pieces = entity_pieces([shard.file("extracted")], shown(shard))
+    pieces = pieces_of(shard)
     assert pieces.schema == PIECES
     rows = [tuple(row.values()) for row in pieces.to_pylist()]
     assert rows == sorted(rows)
@@ -113,7 +125,8 @@ def test_pieces_of_relations_keep_their_direction_and_a_wording_stands_in(tmp_pa
     there = ("Ada Marl", "Vell", "making", "built", "She built it.")
     made = Shard(tmp_path).passage(1, [], both, [there, ("Vell", "Ada Marl", "", "was left by", "")])
     made.passage(2, [], both, [there, ("Ada Marl", "Vell", "leaving", "left", "")])
-    pieces = relation_pieces([made.file("relations")], shown(made))
+    ends = shown(made)
+    pieces = relation_pieces(count_relation_pieces([made.file("relations")]), [ends[:1], ends[1:]])  # of two ranges
     assert pieces.schema == RELATION_PIECES
     rows = [tuple(row.values()) for row in pieces.to_pylist()]
     assert rows == sorted(rows)
@@ -148,10 +161,34 @@ def test_neither_the_order_of_passages_nor_their_shards_matter(
             mentions, extracted = passages[number]
             made[number % count].passage(number, mentions, extracted)
         found = resolved(*made)
-        pieces = entity_pieces([shard.file("extracted") for shard in made], shown(*made))
-        return [table.to_pylist() for table in (*found, pieces)]
+        return [table.to_pylist() for table in (*found, pieces_of(*made))]
 
     order = list(range(len(passages)))
     whole = tables(order, 1)
     random.Random(seed).shuffle(order)  # noqa: S311
     assert tables(order, shards) == whole
+
+
+def test_entities_are_the_same_in_one_range_and_in_many(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    families = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "bm25")}
+    chosen: dict[str, Any] = {
+        "shards": {"document_tokens": 1_000},
+        "families": families,
+        "resolve": {"description": {"enabled": True}},
+    }
+    one, many = Index(quick / "one", **chosen), Index(quick / "many", **chosen)
+    one.build(documents(30))
+    monkeypatch.setattr(entity_ranges, "SHARDS_PER_RANGE", 1)
+    monkeypatch.setattr(name_counts, "SHARDS_PER_GROUP", 2)
+    many.build(documents(30))
+    ranges = many.labels("resolve")
+    assert (one.labels("resolve"), ranges) == ({"e"}, {"e00", "e01", "e10", "e11"})
+    assert len(many.labels("count_names")) > 1
+    for table in ("entities", "surfaces", "described", "related"):
+        assert many.rows(table) == one.rows(table)
+        with many.snapshot() as snapshot:
+            labels = {shard.name.partition("/")[2] for shard in snapshot.shards(table)}
+        assert {label[:3] for label in labels} == ranges
+    outputs = many.outputs()
+    assert not many.build(documents(30)).published
+    assert many.outputs() == outputs

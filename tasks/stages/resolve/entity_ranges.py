@@ -1,0 +1,86 @@
+"""Ranges of entities: parts that add up the sums of all shards, each for the ids that begin with some bits.
+
+There are 1 to 16 ranges, by the number of document shards. Sums are kept in the order of the entities' ids, so that a
+part reads the rows of its own range. A range is the root of its own trie of entity shards, whose labels are those of
+one trie over all entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from indexmill.text.names import NameIndex
+from storage.tables import writer
+from tasks.core.shards import leaves
+
+__all__ = ["cut", "entity_keys", "entity_ranges", "range_rows", "ranged_bytes"]
+
+SHARDS_PER_RANGE = 128
+"""Document shards above which their entities are cut into further ranges."""
+
+_DIGITS = 16
+"""The first hexadecimal digits of ids, each with a row group of its own in a table of sums: the most ranges."""
+
+
+def entity_ranges(shards: int) -> list[str]:
+    """The labels of the ranges of the entities of so many document shards: "e", or "e0" and "e1", and so on."""
+    bits = 0
+    while shards > SHARDS_PER_RANGE << bits and 1 << bits < _DIGITS:
+        bits += 1
+    return [f"e{number:0{bits}b}" if bits else "e" for number in range(1 << bits)]
+
+
+def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
+    """A table in the order of its rows' ids as Parquet, with a row group for each first digit, which may be empty."""
+    firsts = NameIndex.keys(ids.to_pylist()) >> np.uint64(60)
+    bounds = np.searchsorted(firsts, np.arange(_DIGITS + 1, dtype=np.uint64)).tolist()
+    sink = pa.BufferOutputStream()
+    with writer(sink, rows.schema) as parquet:
+        for low, high in pairwise(bounds):
+            parquet.write_table(rows.slice(low, high - low), row_group_size=max(high - low, 1))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def range_rows(paths: Sequence[Path], label: str, schema: pa.Schema) -> pa.Table:
+    """The rows of a range in some tables that `ranged_bytes` made, one table after the other."""
+    width = _DIGITS >> len(label) - 1
+    first = int(label[1:] or "0", 2) * width
+    found = [schema.empty_table()]
+    for path in paths:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            found.append(file.read_row_groups(range(first, first + width), use_threads=False))
+    return pa.concat_tables(found)
+
+
+def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """The keys of a column of entity ids (`NameIndex.keys`), converted in chunks to save memory."""
+    step = 65_536
+    keys = [NameIndex.keys(ids.slice(low, step).to_pylist()) for low in range(0, len(ids), step)]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
+
+
+def cut(tables: Mapping[str, pa.Table], ids: pa.ChunkedArray, label: str, limit: int) -> dict[str, pa.Table]:
+    """Tables of a range cut into its entity shards, each of at most `limit` entities, by `<name>/<label of the shard>`.
+
+    tables: each ordered by its first column, an entity id. ids: those of the range's entities, ascending.
+    """
+    keys = entity_keys(ids)
+    hashes = np.zeros((len(keys), 32), dtype=np.uint8)
+    hashes[:, :8] = keys.astype(">u8").view(np.uint8).reshape(-1, 8)
+    weights = np.ones(len(keys), dtype=np.int64)
+    owners = {name: entity_keys(table.column(0)) for name, table in tables.items()}
+    found: dict[str, pa.Table] = {}
+    for shard, low, high in leaves(hashes, np.arange(len(keys)), weights, limit, label):
+        for name, table in tables.items():
+            first = int(np.searchsorted(owners[name], keys[low]))
+            last = int(np.searchsorted(owners[name], keys[high - 1], side="right"))
+            found[f"{name}/{shard}"] = table.slice(first, last - first)
+    return found
