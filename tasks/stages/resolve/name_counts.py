@@ -25,7 +25,7 @@ __all__ = ["NAME_COUNTS", "STAGE", "UNLINKED_KINDS", "count_names", "drive", "in
 UNLINKED_KINDS = ("date", "number")
 """Kinds of mentions that link otherwise unrelated passages: their entities stay outside the graph."""
 
-SHARDS_PER_GROUP = 16
+SHARDS_PER_GROUP = 8
 """Document shards whose names are counted by one part."""
 
 NAME_COUNTS = private(
