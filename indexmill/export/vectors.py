@@ -19,6 +19,7 @@ from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.tables import DocumentIds, TableOf, vector_table
 from indexmill.hits import url_of
 from indexmill.retrieve.columns import take_rows
+from indexmill.retrieve.directions import as_unit_vectors
 from indexmill.retrieve.family import load
 from indexmill.retrieve.locations import place_of
 from indexmill.retrieve.metadata import metadata_of
@@ -157,4 +158,6 @@ def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
         if (rows == len(keys)).any() or (keys[rows] != owners).any():
             raise CorruptBlob(f"{artifacts.path}: 'names/{label}' has entities that 'entities/{label}' lacks")
         held = table.take(pa.array(rows))
-        yield {name: held[column] for name, (column, _) in _ENTITIES.items()} | {"vector": arrays["vectors"]}
+        yield {name: held[column] for name, (column, _) in _ENTITIES.items()} | {
+            "vector": as_unit_vectors(arrays["vectors"])
+        }

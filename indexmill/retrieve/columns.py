@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.consecutive import starts_of
-from indexmill.retrieve.directions import is_directions, unit_vectors
+from indexmill.retrieve.directions import as_unit_vectors
 
 __all__ = [
     "Pairs",
@@ -144,7 +144,7 @@ def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -
         # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
         shard.take(places[done:upto], 0, found[done:upto], "clip")
     assert found is not None  # noqa: S101 - there are two cuts at least
-    return unit_vectors(found) if is_directions(found) else found
+    return as_unit_vectors(found)
 
 
 def products(

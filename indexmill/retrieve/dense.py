@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, products
-from indexmill.retrieve.directions import is_directions, unit_vectors
+from indexmill.retrieve.directions import is_directions, lengths_of
 
 __all__ = ["QUESTION_TILE", "Beside", "at_least_top", "nearest", "similarities"]
 
@@ -33,6 +33,9 @@ FEW_QUESTIONS = 4
 
 ROW_TILE = 8192
 """The maximum number of rows per matrix product, so that a tile of passage vectors stays in the CPU cache."""
+
+DIRECTION_TILE = 1024
+"""ROW_TILE for directions, which become float32 as they are multiplied: a tile of these stays in the CPU cache."""
 
 BLOCK_ROWS = 1 << 16
 """The number of rows whose estimates are in memory at once: 32 MiB per question tile."""
@@ -80,7 +83,7 @@ def nearest(
 ) -> list[tuple[Rows, Scores]]:
     """The k rows of largest inner product with each question, and the products; ties by row.
 
-    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. questions: ``(n_questions, d)
+    shards: ``(n, d)`` arrays of unit rows, float32 or directions, numbered consecutively. questions: ``(n_questions, d)
     float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
     ``similarities``.
     """
@@ -152,27 +155,31 @@ def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: R
 
 
 def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
-    """The vectors from ``low`` up to ``high``, in pieces of at most ROW_TILE."""
+    """The vectors from ``low`` up to ``high``, in tiles."""
     pieces, first = list[Vectors](), 0
     for shard in shards:
-        begin, end = max(low - first, 0), min(high - first, len(shard))
-        pieces += [shard[row : min(row + ROW_TILE, end)] for row in range(begin, end, ROW_TILE)]
+        pieces += _tiles(shard[max(low - first, 0) : max(high - first, 0)])
         first += len(shard)
-    return [unit_vectors(piece) if is_directions(piece) else piece for piece in pieces]
+    return pieces
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
     """Inner products ``(n_questions, n_rows) float32`` of all rows or the ascending rows ``chosen``, any rounding."""
-    lengths = [len(shard) for shard in shards]
-    found = np.empty((len(questions), sum(lengths) if chosen is None else len(chosen)), dtype=np.float32)
+    rows = sum(map(len, shards)) if chosen is None else len(chosen)
+    found = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0
-    for shard, length in zip(shards, lengths, strict=True):
+    for shard in shards:
+        length = len(shard)
         kept = None
         if chosen is not None:
             kept = chosen[slice(*chosen.searchsorted((first, first + length)))] - first
             first += length
             if 2 * len(kept) < length:  # copying these rows costs less than multiplying the others
                 shard, kept = shard[kept], None
+        lengths = None
+        if is_directions(shard):
+            shard = shard.astype(np.float32)
+            lengths = lengths_of(shard)
         width = len(shard) if kept is None else len(kept)
         part = found[:, column : column + width]
         column += width
@@ -183,6 +190,8 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | Non
             for question, estimates in zip(questions, part, strict=True):
                 product = np.vecdot(shard, question)
                 estimates[:] = product if kept is None else product[kept]
+        if lengths is not None:  # dividing the products costs less than dividing every component
+            part /= lengths if kept is None else lengths[kept]
     return found
 
 
@@ -191,11 +200,12 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
     Two ways to add d products differ by 2 d u |row| |question| at most, with the unit roundoff u (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1). Of two rows, one may be estimated too low and the other too high.
-    Rows have unit length up to rounding, which the last factor allows for. Secondary products have ``weight`` times
-    that error; weighting and adding them rounds twice in the estimate and twice in the score.
+    Rows have unit length up to rounding, which the last factor allows for. Directions are divided by their lengths
+    after the estimate and before the score, which rounds once in each. Secondary products have ``weight`` times that
+    error; weighting and adding them rounds twice in the estimate and twice in the score.
     """
     unit = float(np.finfo(np.float32).eps) / 2
-    error = (2 * questions.shape[1] + (4 if weight else 0)) * unit * (1 + weight)
+    error = (2 * questions.shape[1] + 2 + (4 if weight else 0)) * unit * (1 + weight)
     lengths = np.sqrt(np.add.reduce(questions.astype(np.float64) ** 2, axis=1))
     slack: list[float] = (2 * error * 1.1 * lengths).tolist()
     return slack
@@ -206,11 +216,16 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
     blocks: list[list[Vectors]] = [[]]
     held = 0
     for shard in shards:
-        for row in range(0, len(shard), ROW_TILE):
-            piece = shard[row : row + ROW_TILE]
+        for piece in _tiles(shard):
             if held + len(piece) > BLOCK_ROWS:
                 blocks.append([])
                 held = 0
             blocks[-1].append(piece)
             held += len(piece)
     return blocks
+
+
+def _tiles(shard: Vectors) -> list[Vectors]:
+    """The rows of a shard in tiles that are multiplied at once."""
+    tile = DIRECTION_TILE if is_directions(shard) else ROW_TILE
+    return [shard[row : row + tile] for row in range(0, len(shard), tile)]

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Directions", "as_directions", "directions_of", "is_directions", "unit_vectors"]
+__all__ = [
+    "Directions",
+    "as_directions",
+    "as_unit_vectors",
+    "directions_of",
+    "is_directions",
+    "lengths_of",
+    "unit_vectors",
+]
 
 Directions = npt.NDArray[np.int8]
 
@@ -33,16 +41,25 @@ def directions_of(vectors: npt.NDArray[np.floating]) -> Directions:
 def unit_vectors(directions: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """The unit vectors ``(n, d) float32`` of some directions; zeros where a direction is zero."""
     steps = directions.astype(np.float32)
-    kind: Any = np.float32 if steps.shape[1] <= _EXACT else np.float64
-    squares = np.einsum("ij,ij->i", steps, steps, dtype=kind)
-    lengths = np.sqrt(squares, dtype=kind)
-    steps /= np.maximum(lengths, 1)[:, None].astype(np.float32)
+    steps /= lengths_of(steps)[:, None]
     return steps
+
+
+def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The lengths ``(n,)`` of directions ``(n, d)`` in steps; 1 where a direction is zero."""
+    kind: Any = np.float32 if steps.shape[1] <= _EXACT else np.float64
+    squares = np.vecdot(steps, steps, dtype=kind)
+    return np.maximum(np.sqrt(squares), 1).astype(np.float32)
 
 
 def as_directions(array: npt.NDArray[Any]) -> Directions:
     """Directions as they are, and those of vectors, which earlier releases kept."""
     return array if is_directions(array) else directions_of(array)
+
+
+def as_unit_vectors(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """The unit vectors of directions, and vectors, which earlier releases kept, as they are."""
+    return unit_vectors(array) if is_directions(array) else array
 
 
 def is_directions(array: npt.NDArray[Any]) -> bool:

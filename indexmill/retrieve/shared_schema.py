@@ -69,7 +69,12 @@ TITLES = PackSchema(
 NAMES = PackSchema(
     "vectors of the canonical names of some of the shard's entities",
     {
-        "vectors": vectors("names", "the vector of each name"),
+        "vectors": Array(
+            "int8",
+            ("names", "dimensions"),
+            "the direction of each name's vector, in steps; older snapshots have its vector",
+            older="f4",
+        ),
         "entity_keys": keys("names", "the entity of each: the first 16 digits of its id"),
         "keys": hashes("names", "what each vector was made from"),
     },

@@ -60,7 +60,7 @@ __all__ = [
 FORMAT_VERSION = 2
 """The format version that this indexmill writes, and the newest that it reads."""
 
-READER_VERSION = 4
+READER_VERSION = 5
 """The ``minimum_reader_version`` of the manifests that this indexmill writes, and the newest that it reads."""
 
 BRANCH = "main"

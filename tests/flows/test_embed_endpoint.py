@@ -83,7 +83,7 @@ def test_a_build_pays_each_batch_once_and_says_what_it_paid(quick: Path) -> None
         encoder = snapshot.manifest.models["encoder"]
         assert (encoder["backend"], encoder["model"], encoder["dimension"]) == ("openai", "vectors-small", 64)
         assert encoder["reproducible"] is False
-        assert snapshot.manifest.minimum_reader_version == 4
+        assert snapshot.manifest.minimum_reader_version == 5
         assert "127.0.0.1" not in str(snapshot.manifest.to_bytes())
 
 

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 import indexmill
+from indexmill.retrieve.shared_schema import NAMES
 from storage import tombstones
 from storage.folder import open_folder
+from tasks.stages.embed import names
+from tasks.stages.embed.embed import embed_texts
 from tasks.stages.split import split
 from tests.corpora import documents, write_corpus
 from tests.flows.asking import ask
@@ -59,6 +62,30 @@ def test_passages_that_gain_sections_are_neither_embedded_nor_asked_about_again(
     with indexmill.open(store) as snapshot:
         sections = set(snapshot.table("passages")["section"].to_pylist())
     assert {"Bridges", "Years"} <= sections
+
+
+def test_vectors_of_names_become_the_directions_of_a_rebuild_without_an_encoder(
+    quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = write_corpus(quick / "corpus.jsonl", documents(12, words=80))
+    families = {**NO_FAMILIES, "zoom_graph": {"enabled": True, "entity_links": True}}
+    kept = settings(quick / "kept", corpus, families=families)
+    with monkeypatch.context() as earlier:
+        array = dataclasses.replace(NAMES.arrays["vectors"], dtype="float32")
+        schema = dataclasses.replace(NAMES, arrays={**NAMES.arrays, "vectors": array})
+        output = dataclasses.replace(names.STAGE.outputs[0], schema=schema)
+        stage = dataclasses.replace(names.STAGE, version=1, rows_version=0, outputs=(output,))
+        earlier.setattr(names, "STAGE", stage)
+        earlier.setattr(names, "directions_of", lambda vectors: vectors)
+        earlier.setattr(names, "embed_texts", lambda *given: embed_texts(*given[:4]))
+        assert build(kept).vectors_made > 0
+    second = build(kept)
+    assert (second.published, second.vectors_made) == (True, 0)
+    with indexmill.open(quick / "kept", version=1) as before, indexmill.open(quick / "kept", version=2) as after:
+        kinds = [{array.dtype.kind for array in one.vectors("names", "vectors")} for one in (before, after)]
+    assert kinds == [{"f"}, {"i"}]
+    build(settings(quick / "fresh", corpus, families=families))
+    assert digests(quick / "kept", 2) == digests(quick / "fresh", 1)
 
 
 def test_passages_of_a_kept_store_are_found_to_be_forgotten(quick: Path) -> None:

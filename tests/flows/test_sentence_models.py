@@ -84,7 +84,7 @@ def test_an_index_is_built_and_asked_with_the_model_s_own_prompts_on_both_sides(
     model.rename(tmp_path / "moved")  # the snapshot carries all that a reader needs
     with indexmill.open(tmp_path / "store") as snapshot:
         made_by: dict[str, Any] = dict(snapshot.manifest.models["encoder"])  # type: ignore[call-overload]
-        assert snapshot.manifest.minimum_reader_version == 4
+        assert snapshot.manifest.minimum_reader_version == 5
         assert made_by["backend"] == backend
         assert made_by["query_prompt"] == theirs.prompts["query"]
         assert made_by.get("document_prompt", "") == theirs.prompts["document"]

@@ -294,7 +294,7 @@ class SnapshotWriter:
         half = len(rows) // 2
         for label, some in (("e0", rows[:half]), ("e1", rows[half:])):
             self.table(f"entities/{label}", pa.Table.from_pylist(some, ENTITIES), ENTITIES)
-            vectors = EMBEDDER.encode([str(row["name"]) for row in some])
+            vectors = directions_of(EMBEDDER.encode([str(row["name"]) for row in some]))
             held = slice(0, len(some), every_name)
             keys = NameIndex.keys([str(row["entity_id"]) for row in some])
             self.pack(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS
 from indexmill.families.zoom_graph.similar import UnknownName
+from indexmill.retrieve.directions import as_unit_vectors
 from indexmill.retrieve.grid import on_grid
 from indexmill.retrieve.shared_schema import NAMES
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, smallest
@@ -116,7 +117,8 @@ def _rows(packs: Packs) -> LinkedRows:
     for pack in packs:
         of_names = "entity_keys" in pack
         names.append(pack["entity_keys" if of_names else "keys"])
-        vectors.append(on_grid(pack["vectors"]).astype(np.int16) if of_names else pack["vectors"])
+        own = pack["vectors"]
+        vectors.append(on_grid(as_unit_vectors(own)).astype(np.int16) if of_names else own)
     return LinkedRows.of(np.concatenate(names), np.concatenate(vectors) if vectors else np.empty((0, 1), np.int16))
 
 

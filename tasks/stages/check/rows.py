@@ -176,7 +176,7 @@ def _check_entities(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     pack = part.pack("names")
     unknown = np.setdiff1d(pack["entity_keys"], keys)
     refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of entities that are not there")
-    check_lengths(pack["vectors"], f"names/{label}")
+    check_lengths(unit_vectors(pack["vectors"]), f"names/{label}")
     return {"entities": len(keys)}
 
 

@@ -1,12 +1,16 @@
-"""Stage `embed_names`: vectors of the canonical names of an entity shard.
+"""Stage `embed_names`: the directions of the canonical names of an entity shard.
 
-The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector.
+The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions that an
+earlier part holds are copied. Stage version 1 kept the vectors themselves: their directions are the same.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from indexmill.retrieve.directions import as_directions, directions_of
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
@@ -32,7 +36,9 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     table = part.table("names")
     names = table.column("name").to_pylist()
     embedder = encoder_of(part)
-    vectors, keys, made = embed_texts(names, embedder.encode, _known(part), embedder.dimension)
+    vectors, keys, made = embed_texts(
+        names, lambda some: directions_of(embedder.encode(some)), _known(part), embedder.dimension, np.int8
+    )
     return Outputs(
         packs={
             "names": {
@@ -59,12 +65,13 @@ def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
 
 
 def _known(part: Part[Any]) -> Vectors:
-    return Vectors((pack["keys"], pack["vectors"]) for pack in part.reusable_packs())
+    return Vectors((pack["keys"], as_directions(pack["vectors"])) for pack in part.reusable_packs())
 
 
 STAGE = Stage(
     "embed_names",
-    version=1,
+    version=2,
+    rows_version=1,
     compute=_compute,
     settings=EncoderSettings,
     libraries=("numpy",),

@@ -17,6 +17,7 @@ from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
+from indexmill.retrieve.directions import directions_of, unit_vectors
 from indexmill.snapshot import Snapshot
 from schemas.tables import DOCUMENTS
 from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter, Text, publish, read_written, writer_of
@@ -158,7 +159,7 @@ def test_entities_have_the_vectors_of_their_names_where_they_have_any(tmp_path: 
         table = known[row["id"]]
         assert (row["title"], row["text"]) == (table["surface"], table["name"])
         assert row["mentions"] == table["mentions"]
-        assert row["vector"] == EMBEDDER.encode([row["text"]])[0].tolist()
+        assert row["vector"] == unit_vectors(directions_of(EMBEDDER.encode([row["text"]])))[0].tolist()
 
 
 def rows_of_entities(snapshot: Snapshot) -> dict[str, dict[str, Any]]:

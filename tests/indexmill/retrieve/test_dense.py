@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 from indexmill.retrieve import dense
 from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.columns import products
+from indexmill.retrieve.directions import directions_of, unit_vectors
 
 
 def some_vectors(rows: int, dimensions: int, seed: int = 0) -> Vectors:
@@ -69,6 +70,26 @@ def test_a_question_gets_the_same_bits_alone_and_in_any_batch(rows: int, dimensi
     assert [found.tobytes() for _, found in few] == [found.tobytes() for _, found in alone]
     backwards = dense.nearest(shards, questions[::-1], 10)[::-1]
     assert [found.tobytes() for _, found in backwards] == [found.tobytes() for _, found in alone]
+
+
+@pytest.mark.parametrize("questions", [1, 9])
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.2])
+def test_directions_are_ranked_as_their_unit_vectors(
+    questions: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tiles and blocks of any length, whichever rows may be found; zeros, too, which titles may be."""
+    monkeypatch.setattr(dense, "DIRECTION_TILE", 64)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 256)
+    shards = [directions_of(some_vectors(rows, 48, seed)) for seed, rows in enumerate((100, 0, 333, 1))]
+    shards[0][::7] = 0
+    asked = some_vectors(questions, 48, 9)
+    allowed = None if share == 1 else np.random.default_rng(5).random(434) < share
+    expected = dense.nearest([unit_vectors(shard) for shard in shards], asked, 20, allowed)
+    for (rows, found), (other_rows, other_found) in zip(
+        dense.nearest(shards, asked, 20, allowed), expected, strict=True
+    ):
+        assert rows.tolist() == other_rows.tolist()
+        assert found.tobytes() == other_found.tobytes()
 
 
 @pytest.mark.parametrize("way", ["alone", "batch"])

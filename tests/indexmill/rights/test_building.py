@@ -59,7 +59,7 @@ def test_rights_are_published_refused_where_they_are_unclear_and_changed(quick: 
     assert {(row["document_id"], row["reason"]) for row in refused} == {("c", "bad-access"), ("d", "bad-access")}
     assert (found(store, None), found(store, ["staff"])) == (set(), {"a"})
     with indexmill.open(store) as snapshot:
-        assert snapshot.manifest.minimum_reader_version == 4
+        assert snapshot.manifest.minimum_reader_version == 5
     # A night without a change makes nothing, and its plan knows.
     plan = make_plan(configuration(quick, STRICT), progress=Silent())
     assert (plan.publishes, plan.parts.made) == (False, 0)
@@ -72,7 +72,7 @@ def test_rights_are_published_refused_where_they_are_unclear_and_changed(quick: 
     assert build_inline(configuration(quick, None), progress=Silent(), allow_rights_change=True).published
     assert found(store, None) == {"a", "b", "c", "d"}
     with indexmill.open(store) as snapshot:
-        assert snapshot.manifest.minimum_reader_version == 4
+        assert snapshot.manifest.minimum_reader_version == 5
         assert "corpus" not in snapshot.manifest.configuration
     with pytest.raises(BadInput, match="bad-access"):
         build_inline(configuration(quick, STRICT, strict=True), progress=Silent())

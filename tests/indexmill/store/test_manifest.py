@@ -161,9 +161,9 @@ def test_free_objects_keep_what_the_reader_does_not_know(field: str) -> None:
 
 def test_a_manifest_that_needs_a_newer_reader_says_so() -> None:
     for more in ({}, {"artifacts": "in another form"}):
-        with pytest.raises(UnsupportedFormat, match=r"format 5.*up to 4"):
-            Manifest.from_bytes(changed(MANIFEST, minimum_reader_version=5, **more), "/store/blob")
-    assert Manifest.from_bytes(changed(MANIFEST, minimum_reader_version=4)).minimum_reader_version == 4
+        with pytest.raises(UnsupportedFormat, match=r"format 6.*up to 5"):
+            Manifest.from_bytes(changed(MANIFEST, minimum_reader_version=6, **more), "/store/blob")
+    assert Manifest.from_bytes(changed(MANIFEST, minimum_reader_version=5)).minimum_reader_version == 5
 
 
 @pytest.mark.parametrize(
