@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.NDArray[np.int64] | None]:
-    """The vectors of names by entity shard, and the rows of their entities; None for the rows if every entity has one.
+    """The vectors of names, as one shard, and the rows of their entities; None for the rows if every entity has one.
 
     Raises CorruptBlob for the name of an unknown entity.
     """
@@ -33,7 +33,15 @@ def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.N
 
 
 def name_vectors_of(artifacts: Artifacts) -> tuple[Sequence[Vectors], Keys]:
-    """The vectors of names by entity shard, and the key of each one's entity, ascending; an entity may have none."""
-    vectors = artifacts.vectors("names", "vectors")
-    owners = artifacts.vectors("names", "entity_keys") if vectors else []
-    return vectors, np.concatenate([np.empty(0, np.uint64), *(cast("Keys", own) for own in owners)])
+    """The vectors of names, as one shard, and the key of each one's entity, ascending; an entity may have none."""
+    if not artifacts.shards("names"):
+        return [], np.empty(0, np.uint64)
+
+    def join() -> dict[str, npt.NDArray[Any]]:
+        return {
+            name: np.concatenate(list[npt.NDArray[Any]](artifacts.vectors("names", name)))
+            for name in ("vectors", "entity_keys")
+        }
+
+    arrays = artifacts.assembled("names.1", join)
+    return [arrays["vectors"]], arrays["entity_keys"]

@@ -14,7 +14,7 @@ from schemas.config import Configuration
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 
-WHOLE = ("mention_links", "passage_codes", "bm25", "document_vectors")
+WHOLE = ("mention_links", "passage_codes", "bm25", "document_vectors", "names", "titles")
 """Artifacts of which a reader needs every shard."""
 
 
