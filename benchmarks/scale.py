@@ -13,7 +13,7 @@ that two states of the program are measured by the same code. Every number of a 
 starts: processor seconds, and the proportional share of memory at its highest. Bytes and files of a night are those
 that its store has more than before. The night of four documents applies four changes of the next night to the last.
 Reading: one question after the other, encoding included, the median of 40; 48 at once, the fastest of three; with
-`busy` two other processes count meanwhile.
+`busy` two other processes count meanwhile. A reader with a cache maps what another has assembled.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ class Program:
         wall = time.perf_counter() - began
         return {"wall": wall, "cpu": used.seconds, "memory": used.mapped}
 
-    def read(self, store: Path, method: str, questions: Path, batch: int) -> dict[str, float]:
-        """Measure a method in a process of its own."""
+    def read(
+        self, store: Path, method: str, questions: Path, batch: int, cache: Path | None = None
+    ) -> dict[str, float]:
+        """Measure a method in a process of its own. cache: a folder that keeps what readers assemble."""
         words = [self.python, "-c", READER, str(store), method, str(questions), str(batch)]
-        done = subprocess.run(
-            words, check=True, stdout=subprocess.PIPE, cwd=self.checkout, env=self.environment, text=True
-        )
+        environment = self.environment if cache is None else {**self.environment, "INDEXMILL_CACHE": str(cache)}
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=self.checkout, env=environment, text=True)
         told: dict[str, float] = json.loads(done.stdout)
         return told
 
@@ -156,6 +157,8 @@ def measure(chosen: Namespace, program: Program) -> dict[str, Any]:
             for other in others:
                 other.kill()
                 other.wait()
+    for _ in range(2):  # the first reader fills the cache
+        found["cached fused"] = program.read(store, "fused", questions, 48, folder / "cache")
     kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return found
 
@@ -178,9 +181,11 @@ def table(found: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
             yield f"the median night, {what}", statistics.median(one[key] for one in nights) / scale, unit
         yield f"a night of 4 documents, {what}", found["four"][key] / scale, unit
     yield "open", found["read fused"]["open"], "s"
-    yield "first question of fused", found["read fused"]["first"], "s"
-    yield "resident memory of a reader after fused", found["read fused"]["resident"] / 1024, "GiB"
-    yield "of that its own", found["read fused"]["own"] / 1024, "GiB"
+    for reader, where in (("read fused", ""), ("cached fused", ", assembled arrays in a cache")):
+        if reader in found:  # earlier releases keep none
+            yield f"first question of fused{where}", found[reader]["first"], "s"
+            yield f"resident memory of a reader after fused{where}", found[reader]["resident"] / 1024, "GiB"
+            yield f"of that its own{where}", found[reader]["own"] / 1024, "GiB"
     for method in METHODS:
         yield f"one question, {method}", found[f"read {method}"]["alone"], "ms"
         yield f"48 at once, each, {method}", found[f"read {method}"]["together"], "ms"
@@ -203,13 +208,12 @@ def main() -> None:
     found = measure(chosen, Program(chosen.python, chosen.checkout.resolve()))
     other = {} if chosen.beside is None else json.loads((chosen.beside / "measured.json").read_text())
     former = {what: number for what, number, _ in table(other)} if other else {}
-    print(f"{'':58} {'before':>10} {'now':>10}      ratio" if former else "")
+    print(f"{'':74} {'before':>10} {'now':>10}      ratio" if former else "")
     for what, number, unit in table(found):
-        if former:
-            ratio = number / former[what] if former[what] else float("nan")
-            print(f"{what:58} {former[what]:10,.1f} {number:10,.1f} {unit:4} {ratio:6.2f}")
+        if former.get(what):
+            print(f"{what:74} {former[what]:10,.2f} {number:10,.2f} {unit:4} {number / former[what]:6.2f}")
         else:
-            print(f"{what:58} {number:10,.1f} {unit}")
+            print(f"{what:74} {number:10,.2f} {unit}")
 
 
 if __name__ == "__main__":
