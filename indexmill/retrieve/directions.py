@@ -49,7 +49,8 @@ def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """The lengths ``(n,)`` of directions ``(n, d)`` in steps; 1 where a direction is zero."""
     kind: Any = np.float32 if steps.shape[1] <= _EXACT else np.float64
     squares = np.vecdot(steps, steps, dtype=kind)
-    return np.maximum(np.sqrt(squares), 1).astype(np.float32)
+    lengths: npt.NDArray[np.float32] = np.maximum(np.sqrt(squares), 1).astype(np.float32)
+    return lengths
 
 
 def as_directions(array: npt.NDArray[Any]) -> Directions:
