@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import stat
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from indexmill.store.blob_cache import CACHE_VARIABLE, cache_folder
+from indexmill.store.regular_files import is_own
 
 __all__ = ["keep_database", "take_database"]
 
@@ -22,9 +22,11 @@ __all__ = ["keep_database", "take_database"]
 def take_database(database: Path) -> bool:
     """Make a new database from the one that is kept; False if there is none that can be used."""
     kept = _kept()
-    if kept is None or not _is_own(kept):
+    if kept is None:
         return False
     try:
+        if not is_own(kept.lstat()):
+            return False
         _copy(f"{kept.as_uri()}?immutable=1", database)
     except (OSError, sqlite3.Error):
         database.unlink(missing_ok=True)
@@ -50,15 +52,6 @@ def _kept() -> Path | None:
     if not os.environ.get(CACHE_VARIABLE):
         return None
     return cache_folder() / "prefect" / f"{version('prefect')}.db"
-
-
-def _is_own(path: Path) -> bool:
-    """True for a file that nobody but this user can have written: a cache may be shared."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _copy(source: str, target: Path) -> None:

@@ -7,12 +7,14 @@ to map what another process has put together takes neither.
     assembled/<SHA-256 of the manifest>/<name>.json     which blob of the cache has these arrays
 
 The arrays are a pack among the cache's blobs, so they are checked against their digest and bounded as all of these are.
+No digest of the snapshot covers them: a record counts only if nobody but its user can have written it.
 A name ends with the number of its layout, which changes with the code that makes the arrays.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from indexmill.errors import StoreError
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.packs import Pack, open_pack, write_pack
 from indexmill.store.record import Digest, Record
-from indexmill.store.regular_files import RECORD_BYTES, read_regular
+from indexmill.store.regular_files import RECORD_BYTES, is_own, open_regular
 from indexmill.store.whole_files import write_whole
 
 __all__ = ["Assemblies", "Assembly"]
@@ -65,7 +67,10 @@ class Assemblies:
     def _find(self, record: Path) -> Pack | None:
         """The arrays that a record names; None if the cache lacks them, or the record is unreadable."""
         try:
-            kept = Assembly.from_bytes(read_regular(record, RECORD_BYTES), str(record))
+            with open_regular(record, RECORD_BYTES) as file:
+                if not is_own(os.fstat(file.fileno())):
+                    return None
+                kept = Assembly.from_bytes(file.read(), str(record))
             path = self._cache.find(kept.digest, kept.bytes)
             return None if path is None else open_pack(path)
         except (OSError, StoreError):
@@ -77,6 +82,7 @@ class Assemblies:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._forget_evicted()
         write_whole(record, [Assembly(digest=digest, bytes=size).to_bytes().decode("ascii")])
+        record.chmod(0o600)
 
     def _forget_evicted(self) -> None:
         """Remove the records of snapshots of which the cache has no arrays any more."""

@@ -14,7 +14,16 @@ from pathlib import Path
 from indexmill.errors import CorruptBlob
 from indexmill.text.counted import byte_size
 
-__all__ = ["BLOB_BYTES", "MANIFEST_BYTES", "RECORD_BYTES", "NotRegular", "open_checked", "open_regular", "read_regular"]
+__all__ = [
+    "BLOB_BYTES",
+    "MANIFEST_BYTES",
+    "RECORD_BYTES",
+    "NotRegular",
+    "is_own",
+    "open_checked",
+    "open_regular",
+    "read_regular",
+]
 
 RECORD_BYTES = 1 << 20
 """The most bytes of a small record, such as a ref."""
@@ -73,6 +82,11 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
             f"{path} has {byte_size(size)}, more than the {byte_size(most)} that it may have: restore it from a copy"
         )
     return file
+
+
+def is_own(found: os.stat_result) -> bool:
+    """True for the status of a regular file that nobody but this user can have written: folders may be shared."""
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def read_regular(path: Path, most: int) -> bytes:

@@ -71,6 +71,16 @@ def test_what_is_lost_or_damaged_is_made_again(tmp_path: Path, lost: str) -> Non
     assert make.calls == 2
 
 
+def test_a_record_that_others_can_write_does_not_count(tmp_path: Path) -> None:
+    make = Counted()
+    for mode, calls in ((0o600, 1), (0o644, 1), (0o664, 1), (0o602, 2)):
+        assemblies(tmp_path).arrays("links.1", make)
+        assert make.calls == calls
+        (tmp_path / "assembled" / MANIFEST / "links.1.json").chmod(mode)
+    assemblies(tmp_path).arrays("links.1", make)
+    assert make.calls == 3
+
+
 @pytest.mark.parametrize("what", ["assembled", "tmp", "blobs"])
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, what: str) -> None:
     (tmp_path / what).touch()  # a file where a folder should be: nobody may write below it
