@@ -165,8 +165,8 @@ class DaskExecutor:
                 ) from error
             except concurrent.futures.CancelledError as error:
                 raise self._pulse.lost() from error
-            except TimeoutError:
-                if fetched.done():  # the call's own error
+            except TimeoutError as error:
+                if fetched.done() and fetched.exception() is error:  # the call's own
                     raise
             self._check(asking)
 

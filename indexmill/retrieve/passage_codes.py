@@ -154,7 +154,10 @@ def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
             return joined_codes([artifacts.arrays(one.name) for one in shards])
 
         try:
-            return (PassageCodes(artifacts.assembled("passage_codes.1", join)),)
+            import faiss
+
+            # As faiss serialises an index, which another release may do otherwise.
+            return (PassageCodes(artifacts.assembled(f"passage_codes.{faiss.__version__}.1", join)),)
         except ImportError:
             return (None,)
 

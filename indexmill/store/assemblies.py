@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 
 from indexmill.errors import StoreError
 from indexmill.store.blob_cache import BlobCache
+from indexmill.store.layout import blob_path
 from indexmill.store.packs import Pack, open_pack, write_pack
 from indexmill.store.record import Digest, Record
 from indexmill.store.regular_files import RECORD_BYTES, is_own, open_regular
-from indexmill.store.whole_files import write_whole
 
 __all__ = ["Assemblies", "Assembly"]
 
@@ -65,31 +66,45 @@ class Assemblies:
         return self._find(record) or made
 
     def _find(self, record: Path) -> Pack | None:
-        """The arrays that a record names; None if the cache lacks them, or the record is unreadable."""
+        """The arrays that a record names; None if the cache lacks them, or the record does not count."""
+        kept = self._read(record)
         try:
-            with open_regular(record, RECORD_BYTES) as file:
-                if not is_own(os.fstat(file.fileno())):
-                    return None
-                kept = Assembly.from_bytes(file.read(), str(record))
-            path = self._cache.find(kept.digest, kept.bytes)
+            path = None if kept is None else self._cache.find(kept.digest, kept.bytes)
             return None if path is None else open_pack(path)
         except (OSError, StoreError):
             return None
 
     def _keep(self, record: Path, arrays: Arrays) -> None:
         digest, size = self._cache.keep(lambda file: write_pack(file, arrays))
-        if not self._folder.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
+        is_first = not self._folder.exists()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as draft:  # for this user alone
+            draft.write(Assembly(digest=digest, bytes=size).to_bytes())
+        Path(draft.name).replace(record)
+        if is_first:
             self._forget_evicted()
-        write_whole(record, [Assembly(digest=digest, bytes=size).to_bytes().decode("ascii")])
-        record.chmod(0o600)
 
     def _forget_evicted(self) -> None:
-        """Remove the records of snapshots of which the cache has no arrays any more."""
+        """Remove the records of this user's of snapshots of which the cache has no arrays any more."""
         for folder in self._folder.parent.iterdir():
             records = list(folder.glob("*.json"))
-            if folder != self._folder and records and not any(map(self._find, records)):
-                for one in records:
-                    one.unlink(missing_ok=True)
-                with contextlib.suppress(OSError):  # another process is adding to it
-                    folder.rmdir()
+            if folder == self._folder or any(self._is_there(one) for one in records):
+                continue
+            for one in records:
+                one.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # another process is adding to it
+                folder.rmdir()
+
+    def _is_there(self, record: Path) -> bool:
+        """True if the cache has the blob that a record names, or the record is not this user's. Uses nothing."""
+        kept = self._read(record)
+        return kept is None or (self._cache.folder / blob_path(kept.digest)).exists()
+
+    def _read(self, record: Path) -> Assembly | None:
+        """A record; None for one that is unreadable, or that others can have written."""
+        try:
+            with open_regular(record, RECORD_BYTES) as file:
+                is_mine = is_own(os.fstat(file.fileno()))
+                return Assembly.from_bytes(file.read(), str(record)) if is_mine else None
+        except (OSError, StoreError):
+            return None

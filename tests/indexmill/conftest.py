@@ -16,6 +16,12 @@ from tests.indexmill.small_snapshot import publish
 from tests.llm_server import CANARY
 
 
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that readers of other tests have assembled, or have fetched from a bucket."""
+    monkeypatch.delenv("INDEXMILL_CACHE", raising=False)
+
+
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and short waits untold."""

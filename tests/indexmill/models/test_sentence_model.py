@@ -97,7 +97,8 @@ def test_vectors_and_what_is_found_with_them_are_those_of_sentence_transformers(
     assert np.allclose(documents, expected, atol=1e-5)
     assert np.allclose(questions, asked, atol=1e-5)
     assert not np.allclose(questions, theirs.encode(QUESTIONS, prompt="", normalize_embeddings=True), atol=1e-3)
-    assert np.array_equal(np.argsort(-questions @ documents.T)[:, :5], np.argsort(-asked @ expected.T)[:, :5])
+    found, scores = np.argsort(-questions @ documents.T)[:, :5], asked @ expected.T
+    assert np.allclose(np.take_along_axis(scores, found, 1), -np.sort(-scores)[:, :5], atol=1e-5)  # near ties aside
     cut = opened(backend, make, models, converted, dimension=10)
     expected = theirs.encode_document(DOCUMENTS, normalize_embeddings=True, truncate_dim=10)
     assert cut.dimension == 10

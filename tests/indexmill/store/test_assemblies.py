@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,15 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, what: str) -
     for calls in (1, 2):
         assert assemblies(tmp_path).arrays("links.1", make)["rows"].tolist() == list(range(7))
         assert make.calls == calls
+
+
+def test_a_look_for_old_records_uses_none_of_their_arrays(tmp_path: Path) -> None:
+    assemblies(tmp_path).arrays("links.1", Counted())
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    os.utime(blob, (1_000, blob.stat().st_mtime))
+    assemblies(tmp_path, "cd" * 32).arrays("links.1", lambda: {"other": np.arange(3)})
+    assert blob.stat().st_atime == 1_000
+    assert len(list((tmp_path / "assembled").iterdir())) == 2
 
 
 def test_records_go_with_the_last_arrays_of_their_snapshot(tmp_path: Path) -> None:

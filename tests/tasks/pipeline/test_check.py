@@ -52,12 +52,13 @@ def checks() -> Iterator[dict[str, Check]]:
         built = Built(folder / "store")
         of_shard: dict[str, dict[str, str]] = {}
         segments: dict[str, str] = {}
+        entities: dict[str, str] = {}
+        elsewhere = {"lsh_segments": segments, "resolve": entities}
         for (stage, label), outputs in built.outputs.items():
-            if stage != "zoom_links":
-                (segments if stage == "lsh_segments" else of_shard.setdefault(label, {})).update(outputs)
-        whole = of_shard.pop("all")
+            if label != "all" and stage not in ("zoom_links", "count_names"):
+                (elsewhere[stage] if stage in elsewhere else of_shard.setdefault(label, {})).update(outputs)
         for label, inputs in of_shard.items():
-            inputs |= {"entities": whole[f"entities/{label}"]} if f"entities/{label}" in whole else {}
+            inputs |= {"entities": entities[f"entities/{label}"]} if f"entities/{label}" in entities else {}
             blocks = {name.partition("/")[2] for name in inputs if name.startswith("summaries/")}
             inputs |= {f"segments/{block}": segments[f"segments/{block}"] for block in blocks}
         inputs = {f"mentions/{label}": outputs["mentions"] for label, outputs in of_shard.items() if label[0] == "p"}
