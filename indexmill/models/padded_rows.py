@@ -4,7 +4,8 @@ OpenVINO's processor plugin generates code for every number of rows that a matri
 stream: 0.3 to 2 MB for each number with a model of six layers. A pass of n texts of m tokens has n * m rows, of which
 a corpus shows hundreds. But everything in a transformer except attention reads each token alone. So between attentions
 the tokens of a pass follow one another as if they were one text, filled up to the next step of `padded_rows`.
-Attention sees the texts as they are: nothing is masked, and a token keeps the bits that it has without this.
+Attention sees the texts as they are: nothing is masked. In float32 a token keeps the bits that it has without this; in
+bf16 the plugin fuses the graph otherwise, and a text has other bits, the same in every batch.
 
 The graph is changed in memory when it is opened: an encoder's files, and with them its fingerprint, stay as they were.
 
