@@ -18,7 +18,10 @@ from indexmill.retrieve.linking import Links, link_columns
 __all__ = ["LEAST", "linked_parts", "named_parts", "without"]
 
 LEAST = 1e-2
-"""The threshold below which a relative similarity or the length of a remainder is noise."""
+"""The threshold below which a relative similarity or the length of a question's remainder is noise."""
+
+_REMAINDER = 3e-2
+"""The length below which what a name's vector has beyond others is noise: a direction is off by up to 0.014."""
 
 Rows = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.float64]
@@ -27,9 +30,9 @@ Parts = npt.NDArray[np.float64]
 def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, rows: Rows) -> Parts:
     """The projection ``(n_questions, d)`` of each question's vector onto the span of the vectors of its names.
 
-    vectors: ``(n_questions, d) float32``. names: ``(n, d) float32`` arrays of name vectors, numbered consecutively.
-    questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the span is built
-    by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
+    vectors: ``(n_questions, d) float32``. names: ``(n, d)`` arrays of names' vectors or directions, numbered
+    consecutively. questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the
+    span is built by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
     """
     found = np.zeros(vectors.shape)
     order = rows.argsort()
@@ -44,7 +47,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
             direction = basis[at - before]
             rest -= np.vecdot(rest, direction)[:, None] * direction
         length = np.sqrt(np.vecdot(rest, rest))
-        rest *= np.where(length > LEAST, 1.0 / np.maximum(length, LEAST), 0.0)[:, None]
+        rest *= np.where(length > _REMAINDER, 1.0 / np.maximum(length, _REMAINDER), 0.0)[:, None]
         basis[at] = rest
         asking = questions[at]
         found[asking] += np.vecdot(rest, vectors[asking])[:, None] * rest
