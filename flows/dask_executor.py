@@ -150,7 +150,7 @@ class DaskExecutor:
         """The result of a finished call. Raises the call's error, WorkerDied, or _SchedulerLost.
 
         It is fetched in a thread of its own and without a timeout: Dask cancels a fetch that times out, and where that
-        one was still waiting for others, every later fetch of the client fails (``Client._gather_future``).
+        one was still waiting for others, every later fetch of the client may fail.
         """
         fetched: concurrent.futures.Future[Any] = concurrent.futures.Future()
         in_thread("fetch-result", future.result, fetched)
