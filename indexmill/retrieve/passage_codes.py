@@ -14,20 +14,20 @@ code with each passage that is added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.store.pack_schema import Arrays
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["PassageCodes", "encoded", "joined_codes", "passage_codes_of"]
 
-Arrays = Mapping[str, npt.NDArray[Any]]
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Exact = Callable[[Rows], Scores]

@@ -60,7 +60,12 @@ class Titles:
             expected = artifacts.artifact(f"documents/{label}").rows
             if held != expected:
                 raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has {held} vectors; expected {expected}")
-        return [artifacts.assembled("titles.1", lambda: {"vectors": np.concatenate(list(vectors))})["vectors"]]
+        joined = artifacts.assembled("titles.1", lambda: {"vectors": np.concatenate(list(vectors))})["vectors"]
+        if joined.shape[1] != artifacts.dimensions:
+            raise CorruptBlob(
+                f"{artifacts.path}: titles have {joined.shape[1]} dimensions; passages have {artifacts.dimensions}"
+            )
+        return [joined]
 
     @cached_property
     def of_passages(self) -> Rows:
@@ -75,7 +80,7 @@ class Titles:
         starts = starts_of(artifacts.vectors("titles", "vectors"))
         documents = artifacts.vectors("titles", "passage_document")
         for artifact, first, count, rows in zip(
-            artifacts.shards("passages"), starts, np.diff(starts), documents, strict=False
+            artifacts.shards("passages"), starts[:-1], np.diff(starts), documents, strict=True
         ):
             own = rows.astype(np.int64)
             if len(own) != artifact.rows or (len(own) and not 0 <= own.min() <= own.max() < count):

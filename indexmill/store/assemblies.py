@@ -16,22 +16,18 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from indexmill.errors import StoreError
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.layout import blob_path
+from indexmill.store.pack_schema import Arrays
 from indexmill.store.packs import Pack, open_pack, write_pack
 from indexmill.store.record import Digest, Record
 from indexmill.store.regular_files import RECORD_BYTES, is_own, open_regular
 
 __all__ = ["Assemblies", "Assembly"]
-
-Arrays = Mapping[str, NDArray[Any]]
 
 _FOLDER = "assembled"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
 from indexmill.families.zoom_graph.question import QuestionNames
@@ -16,14 +14,12 @@ from indexmill.forks import Lock
 from indexmill.retrieve.base import Allowed, Vectors, preset
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.store.canonical import digest_of_texts
+from indexmill.store.pack_schema import Arrays
 
 __all__ = ["Graph", "Scope", "ZoomBlocks"]
 
 HELD_MATRICES = 4
 """The number of matrices, one per combination of settings, in the cache."""
-
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,8 @@ class ZoomBlocks:
             made = self.matrix(setting)
             return {"indptr": made.indptr, "indices": made.indices, "weights": made.weights, "sums": made.sums}
 
-        told = digest_of_texts(*(repr(one) for one in _shaping(setting)))[:16]
-        arrays = self.assembled(f"zoom_graph.matrix.{told}.1", make)
+        key = digest_of_texts(*(repr(one) for one in _shaping(setting)))[:16]
+        arrays = self.assembled(f"zoom_graph.matrix.{key}.1", make)
         return Shared(**arrays, documents=len(self.contents.indptr) - 1)
 
 
