@@ -168,9 +168,9 @@ class _Playing:
         self._waited: Counter[str] = Counter()
 
     def run(self) -> Played:
-        for name, step in self._steps.items():
-            if not step.waits_for:
-                self._begin(name)
+        # Known before any begins: one that takes no time begins those that wait for it at once.
+        for name in [name for name, step in self._steps.items() if not step.waits_for]:
+            self._begin(name)
         while len(self._told) < len(self._steps):
             self._hand_out()
             event = self._events[0][0] if self._events else math.inf
