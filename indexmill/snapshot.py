@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.masks import Masks, Selection
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
+    from indexmill.store.checked_packs import CheckedPacks
     from indexmill.store.packs import Pack
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
@@ -110,15 +111,19 @@ class Snapshot:
         ref: Ref | None,
         pool: ReaderPool | None = None,
         assemblies: Assemblies | None = None,
+        local: Callable[[Artifact], Path | None] = lambda _: None,
     ) -> None:
-        """assemblies: keep what is put together of shards; None: it is in memory alone."""
+        """assemblies: keep what is put together of shards; None: it is in memory alone.
+
+        local: the path of an artifact on the local disk, unchecked; None if it has to be fetched.
+        """
         self.path = path
         """The folder of the store or export, or the URL of a store."""
         self.manifest = manifest
         self.ref = ref
         """The ref that published it; None for an exported folder and for a candidate."""
         self._open_local = open_local
-        self._assemblies = assemblies
+        self._assemblies, self._local = assemblies, local
         self.pool = pool
         self._gatherer: Gatherer[list[Hit]] = Gatherer(_GATHERED)
         self._lock = Lock()
@@ -520,6 +525,24 @@ class Snapshot:
         return self.once(("arrays", name), lambda: self._open_arrays(artifact))
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
+        """The arrays of an artifact; those of vectors as an earlier process has checked them, if one has."""
+        if self._assemblies is None or not artifact.name.startswith("vectors/"):
+            return self._check_arrays(artifact)
+        known = self.once("checked packs", self._checked_packs)
+        return known.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
+
+    def _checked_packs(self) -> CheckedPacks:
+        """The packs of vectors that a reader with the same cache has checked; none while some have to be fetched."""
+        from indexmill.store.checked_packs import CheckedPacks, describe_packs
+
+        artifacts = self.manifest.under("vectors")
+        packs = [(one, path) for one in artifacts if (path := self._local(one)) is not None]
+        if len(packs) < len(artifacts):
+            return CheckedPacks((), describe_packs((), self._check_arrays))
+        described = self.assembled("checked_vectors.1", lambda: describe_packs(packs, self._check_arrays))
+        return CheckedPacks(artifacts, described)
+
+    def _check_arrays(self, artifact: Artifact) -> Pack:
         """The arrays of an artifact; raises CorruptBlob if they do not match its schema and the manifest."""
         from indexmill.retrieve.schemas import PACKS
         from indexmill.store.pack_checks import Sizes, check_arrays
@@ -600,6 +623,28 @@ class Snapshot:
         kept = self._assemblies
         return self.once(("assembled", name), make if kept is None else lambda: kept.arrays(name, make))
 
+    def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """Some columns of a table, a batch for each shard, mapped from a cache if one keeps them: see ``Artifacts``."""
+        kept = self._assemblies
+        if kept is None:
+            return None
+        (found,) = self.once(("unpacked", name, *columns), lambda: (self._unpack(kept, name, columns),))
+        return found
+
+    def _unpack(self, kept: Assemblies, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """The batches of ``unpacked``; None if the cache has none and shards would have to be fetched."""
+        from indexmill.store.tables import read_batch
+
+        shards = self.shards(name)
+
+        def unpack() -> Iterator[pa.RecordBatch]:
+            if None in map(self._local, shards):
+                raise StoreError(f"{self.path}: some shards of {name!r} are not on this machine")
+            return (read_batch(self.file(shard.name), shard, columns) for shard in shards)
+
+        label = ".".join([name.replace("/", "."), *columns, "1"])
+        return kept.batches(label, sum(shard.bytes for shard in shards), unpack)
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
@@ -648,7 +693,8 @@ def _opened(
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest, policy)
         kept = _assemblies(where, cache, exported.digest)
-        return Snapshot(where, exported.open_local, exported.manifest, None, _pool(processes, opening, where), kept)
+        pool = _pool(processes, opening, where)
+        return Snapshot(where, exported.open_local, exported.manifest, None, pool, kept, exported.path_of)
     store = StoreReader(where, None if cache is None else BlobCache.default(cache))
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
@@ -664,7 +710,7 @@ def _opened(
         raise
     pool = _pool(processes, opening, where, ref.version)
     kept = _assemblies(where, cache, ref.manifest)
-    return Snapshot(where, partial(_open_blob, store, ref.version), found, ref, pool, kept)
+    return Snapshot(where, partial(_open_blob, store, ref.version), found, ref, pool, kept, partial(_local_blob, store))
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -684,7 +730,7 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
     found = store.manifest(manifest)
     pool = _pool(processes, open_manifest, where, manifest)
     kept = _assemblies(where, None, manifest)
-    return Snapshot(where, partial(_open_blob, store, None), found, None, pool, kept)
+    return Snapshot(where, partial(_open_blob, store, None), found, None, pool, kept, partial(_local_blob, store))
 
 
 def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifest: str) -> Assemblies | None:
@@ -704,6 +750,10 @@ def _pool(processes: int, opening: Callable[..., Snapshot], where: Path | str, *
     from indexmill.retrieve.worker_pool import ReaderPool
 
     return ReaderPool(partial(opening, where.absolute() if isinstance(where, Path) else where, *which), processes)
+
+
+def _local_blob(store: StoreReader, artifact: Artifact) -> Path | None:
+    return store.files.local(artifact.digest)
 
 
 def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:

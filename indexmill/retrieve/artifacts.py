@@ -79,6 +79,13 @@ class Artifacts(Protocol):
         """
         ...
 
+    def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """Some columns of the tables ``name/<shard>``, a batch for each in label order, mapped from a cache.
+
+        None where no cache on the disk keeps them, or one of the tables cannot be read.
+        """
+        ...
+
     def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
         """The result of ``make``, cached by key; read errors become CorruptBlob."""
         ...

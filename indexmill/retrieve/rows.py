@@ -1,4 +1,4 @@
-"""A snapshot's table by row: its shards concatenated, each read once, on first access."""
+"""A snapshot's table by row: its shards concatenated, each mapped from a cache or read once, on first access."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rows:
     """Some columns of the tables ``name/<shard>``. Thread-safe; a shard's columns stay in memory once read."""
 
     def __init__(self, artifacts: Artifacts, name: str, columns: Sequence[str]) -> None:
-        self._artifacts = artifacts
+        self._artifacts, self._name = artifacts, name
         self._columns = list(columns)
         self.tables = artifacts.shards(name)
         counts = [artifact.rows for artifact in self.tables if artifact.rows is not None]
@@ -52,7 +52,7 @@ class Rows:
             with self._lock:
                 shard = self._shards.get(number)
                 if shard is None:
-                    shard = self._shards[number] = self._read(number, self._columns)
+                    shard = self._shards[number] = self._map(number) or self._read(number, self._columns)
         return shard
 
     def value(self, row: int, column: str) -> Any:
@@ -80,9 +80,14 @@ class Rows:
         """Any column of one shard, not cached. Raises CorruptBlob."""
         return self._read(number, [name])[name]
 
+    def _map(self, number: int) -> dict[str, Any] | None:
+        """The columns of one shard, mapped; None if no cache keeps the tables."""
+        batches = self._artifacts.unpacked(self._name, self._columns)
+        return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))
+
     def _read(self, number: int, columns: list[str]) -> dict[str, Any]:
-        from indexmill.store.tables import read_table
+        from indexmill.store.tables import read_batch
 
         artifact = self.tables[number]
-        table = read_table(self._artifacts.file(artifact.name), artifact, columns)
-        return {name: table.column(name).combine_chunks() for name in columns}
+        batch = read_batch(self._artifacts.file(artifact.name), artifact, columns)
+        return dict(zip(columns, batch.columns, strict=True))

@@ -6,7 +6,8 @@ to map what another process has put together takes neither.
 
     assembled/<SHA-256 of the manifest>/<name>.json     which blob of the cache has these arrays
 
-The arrays are a pack among the cache's blobs, so they are checked against their digest and bounded as all of these are.
+The arrays are a pack among the cache's blobs, and bounded as all of these are; tables are an Arrow file there. Their
+digest is checked by the process that wrote them, and by others only where the file is not the one that it wrote.
 No digest of the snapshot covers them: a record counts only if nobody but its user can have written it.
 A name ends with the number of its layout, which changes with the code that makes the arrays.
 """
@@ -16,27 +17,41 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from indexmill.errors import StoreError
+from indexmill.store.arrow_file import ArrowFile, write_batches
 from indexmill.store.blob_cache import BlobCache
+from indexmill.store.folder import identity_of, trust_blob
 from indexmill.store.layout import blob_path
 from indexmill.store.pack_schema import Arrays
-from indexmill.store.packs import Pack, open_pack, write_pack
+from indexmill.store.packs import open_pack, write_pack
 from indexmill.store.record import Digest, Record
 from indexmill.store.regular_files import RECORD_BYTES, is_own, open_regular
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["Assemblies", "Assembly"]
 
+T = TypeVar("T")
+
 _FOLDER = "assembled"
+_SHARE = 4
+"""The part of the cache's bound that one table may take, as a divisor."""
+_UNPACKED = 8
+"""How many times its bytes as Parquet a table is taken to have, unpacked."""
 
 
 class Assembly(Record):
-    """The record of some assembled arrays: the digest and the bytes of their pack."""
+    """The record of what was assembled: the digest and the bytes of its file, and the identity of the verified one."""
 
     digest: Digest
     bytes: int
+    file: list[int]
 
 
 class Assemblies:
@@ -52,30 +67,56 @@ class Assemblies:
 
         A cache that cannot be written keeps nothing, and is no error.
         """
-        record = self._folder / f"{name}.json"
-        kept = self._find(record)
+        record = self._record(name)
+        kept = self._find(record, open_pack)
         if kept is not None:
             return kept
         made = make()
-        with contextlib.suppress(OSError, StoreError):
-            self._keep(record, made)
-        return self._find(record) or made
+        self._keep(record, lambda file: write_pack(file, made))
+        return self._find(record, open_pack) or made
 
-    def _find(self, record: Path) -> Pack | None:
-        """The arrays that a record names; None if the cache lacks them, or the record does not count."""
+    def batches(
+        self, name: str, packed: int, make: Callable[[], Iterator[pa.RecordBatch]]
+    ) -> Sequence[pa.RecordBatch] | None:
+        """The batches that are kept under this name, mapped; where none are, those of ``make``, which are kept then.
+
+        packed: their bytes as Parquet. None if they cannot be kept: if there is no room for them, if the cache cannot
+        be written, if they have different columns, or if ``make`` fails as the reading of a table does.
+        """
+        record = self._record(name)
+        kept = self._find(record, ArrowFile)
+        most = self._cache.most // _SHARE
+        if kept is None and packed * _UNPACKED < most:
+            self._keep(record, partial(write_batches, batches=make, most=most))
+            kept = self._find(record, ArrowFile)
+        return kept
+
+    def _record(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def _find(self, record: Path, opened: Callable[[Path], T]) -> T | None:
+        """What a record names, opened; None if the cache lacks it, or the record does not count."""
         kept = self._read(record)
+        if kept is None:
+            return None
+        trust_blob(self._cache.folder, kept.digest, tuple(kept.file))
         try:
-            path = None if kept is None else self._cache.find(kept.digest, kept.bytes)
-            return None if path is None else open_pack(path)
+            path = self._cache.find(kept.digest, kept.bytes)
+            return None if path is None else opened(path)
         except (OSError, StoreError):
             return None
 
-    def _keep(self, record: Path, arrays: Arrays) -> None:
-        digest, size = self._cache.keep(lambda file: write_pack(file, arrays))
+    def _keep(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
+        with contextlib.suppress(OSError, StoreError):
+            self._write(record, write)
+
+    def _write(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
+        digest, size = self._cache.keep(write)
+        file = identity_of((self._cache.folder / blob_path(digest)).stat())
         is_first = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as draft:  # for this user alone
-            draft.write(Assembly(digest=digest, bytes=size).to_bytes())
+            draft.write(Assembly(digest=digest, bytes=size, file=list(file)).to_bytes())
         Path(draft.name).replace(record)
         if is_first:
             self._forget_evicted()

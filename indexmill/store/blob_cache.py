@@ -60,12 +60,12 @@ class BlobCache:
 
     def __init__(self, folder: Path, most: int = _DEFAULT) -> None:
         """most: the bytes that the cache may hold."""
-        self.folder, self._most = folder, most
+        self.folder, self.most = folder, most
         self._lock = Lock()
         self._unchecked: int | None = None  # bytes added since the size was last summed up
 
     def __reduce__(self) -> tuple[type[BlobCache], tuple[Path, int]]:
-        return BlobCache, (self.folder, self._most)
+        return BlobCache, (self.folder, self.most)
 
     @classmethod
     def default(cls, folder: str | os.PathLike[str] | None = None) -> BlobCache:
@@ -76,11 +76,14 @@ class BlobCache:
         """The verified file of a blob; None if the cache lacks it, or holds it damaged."""
         try:
             path = verified_blob(self.folder, digest, size, again=again)
-            status = path.stat()
-            os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))  # the access time is the time of the last use
         except (CorruptBlob, OSError):
             return None
-        return path
+        return path if _use(path) else None
+
+    def local(self, digest: str) -> Path | None:
+        """The file of a blob, unchecked; None if the cache lacks it. It counts as used."""
+        path = self.folder / blob_path(digest)
+        return path if _use(path) else None
 
     def add(self, digest: str, size: int, fetch: Callable[[int], None]) -> Path:
         """Fill in a blob, and return its verified file. fetch: writes the bytes to the file descriptor it is given.
@@ -160,7 +163,7 @@ class BlobCache:
         with self._lock:
             if self._unchecked is not None:
                 self._unchecked += added
-                if self._unchecked < self._most // 20:
+                if self._unchecked < self.most // 20:
                     return
             self._unchecked = 0
         now = time.time()
@@ -173,7 +176,7 @@ class BlobCache:
                     found.append((status.st_atime, status.st_size, path))
         total = sum(size for _, size, _ in found)
         for used, size, path in sorted(found):
-            if total <= self._most or used > now - _IN_USE:
+            if total <= self.most or used > now - _IN_USE:
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -185,3 +188,12 @@ class BlobCache:
                 with contextlib.suppress(OSError):
                     if path.is_file() and path.stat().st_mtime < now - _ABANDONED:
                         path.unlink()
+
+
+def _use(path: Path) -> bool:
+    """Note the use of a file, whose access time is the time of its last use; False if it is not there."""
+    try:
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+    except OSError:
+        return False
+    return True

@@ -82,6 +82,10 @@ class BucketFiles:
             )
         return data
 
+    def local(self, digest: str) -> Path | None:
+        """The file of a blob in the cache, unchecked; None if the blob has to be fetched."""
+        return self.cache.local(digest)
+
     def has_blob(self, digest: str) -> bool:
         """True if the blob is there; its bytes are not looked at."""
         return self.bucket.stat(blob_path(digest)) is not None

@@ -54,6 +54,10 @@ class Files(Protocol):
         """
         ...
 
+    def local(self, digest: str) -> Path | None:
+        """The file of a blob on the local disk, unchecked; None if the blob has to be fetched."""
+        ...
+
     def has_blob(self, digest: str) -> bool:
         """True if the blob is there; its bytes are not looked at."""
         ...

@@ -22,17 +22,23 @@ from indexmill.store.regular_files import BLOB_BYTES, RECORD_BYTES, open_regular
 __all__ = [
     "BLOB_ADVICE",
     "FolderFiles",
+    "Identity",
     "blob_bytes",
     "check_format",
     "check_store",
     "hash_file",
+    "identity_of",
     "list_names",
     "read_name",
+    "trust_blob",
     "verified_again",
     "verified_blob",
 ]
 
-_verified: dict[str, tuple[int, int, int, int]] = {}
+Identity = tuple[int, ...]
+"""What tells a file from others, and from itself after a change: device, inode, bytes, nanosecond of the change."""
+
+_verified: dict[str, Identity] = {}
 _verifying = Lock()
 
 
@@ -131,7 +137,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
         status = path.stat()
         if size is not None and status.st_size != size:
             raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {BLOB_ADVICE}")
-        identity = _identity(status)
+        identity = identity_of(status)
         key = str(path)
         if not again and _verified.get(key) == identity:
             return path
@@ -170,14 +176,21 @@ def _reading_blob(path: Path) -> Iterator[None]:
         raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
 
 
+def trust_blob(root: Path, digest: str, identity: Identity) -> None:
+    """Count a blob as verified as long as its file has this identity: another process has verified it."""
+    with _verifying:
+        _verified.setdefault(str(root / blob_path(digest)), identity)
+
+
 def verified_again(root: Path, digest: str) -> None:
     """Keep a blob's verified status after its verifier has set its modification time."""
     path = root / blob_path(digest)
     with _verifying:
-        _verified[str(path)] = _identity(path.stat())
+        _verified[str(path)] = identity_of(path.stat())
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def identity_of(status: os.stat_result) -> Identity:
+    """The identity of the file of this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -230,6 +243,10 @@ class FolderFiles:
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
         """The verified bytes of a small blob."""
         return blob_bytes(self.root, digest, most)
+
+    def local(self, digest: str) -> Path:
+        """The file of a blob, unchecked."""
+        return self.root / blob_path(digest)
 
     def has_blob(self, digest: str) -> bool:
         """True if there is a file for the blob; its bytes are not looked at."""

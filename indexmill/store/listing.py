@@ -186,6 +186,7 @@ class Listing(Sequence[Artifact]):
                     f"two artifacts with the same name: {[f'{folder}/{one}'.rstrip('/') for one in twice]}"
                 )
         self._made: dict[str, dict[str, Artifact]] = {}
+        self._found: dict[str, tuple[Artifact, ...]] = {}
 
     @classmethod
     def of(cls, artifacts: Iterable[Artifact]) -> Listing:
@@ -198,8 +199,11 @@ class Listing(Sequence[Artifact]):
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
         """The artifacts `folder/...`, ordered by name."""
-        first = folder.partition("/")[0]
-        return tuple(one for name, one in self._folder(first).items() if name.startswith(f"{folder}/"))
+        found = self._found.get(folder)
+        if found is None:
+            below = self._folder(folder.partition("/")[0]).items()
+            found = self._found[folder] = tuple(one for name, one in below if name.startswith(f"{folder}/"))
+        return found
 
     def _folder(self, folder: str) -> dict[str, Artifact]:
         made = self._made.get(folder)

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -31,7 +30,10 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import check_name
 from indexmill.store.regular_files import open_regular
 
-__all__ = ["DTYPES", "Pack", "open_pack", "write_pack"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DTYPES", "Pack", "map_pack", "open_pack", "write_pack"]
 
 MAGIC = b"IMPACK1\n"
 ALIGNMENT = 64
@@ -137,11 +139,14 @@ def _write(file: BinaryIO, header: bytes, entries: list[_Entry], arrays: Mapping
 class Pack(Mapping[str, NDArray[Any]]):
     """The arrays of a file, read-only and mapped: a page is read when it is touched.
 
-    The map lives as long as any of its arrays.
+    The map lives as long as any of its arrays, and holds no open file: a process may open a thousand, and a reader maps
+    more packs than that.
     """
 
-    def __init__(self, path: Path, buffer: mmap.mmap, start: int, entries: list[_Entry]) -> None:
-        self._buffer, self._start = buffer, start
+    def __init__(self, path: Path, buffer: pa.Buffer, start: int, entries: list[_Entry]) -> None:
+        self._buffer = buffer
+        self.start = start
+        """The offset of the data in the file."""
         self._entries = {entry.name: entry for entry in entries}
         self._path = path
 
@@ -152,7 +157,7 @@ class Pack(Mapping[str, NDArray[Any]]):
             empty = np.empty(entry.shape, entry.dtype)
             empty.setflags(write=False)
             return empty
-        flat = np.frombuffer(self._buffer, entry.dtype, count, self._start + entry.offset)
+        flat = np.frombuffer(self._buffer, entry.dtype, count, self.start + entry.offset)
         return flat.reshape(entry.shape)
 
     def __iter__(self) -> Iterator[str]:
@@ -192,9 +197,33 @@ def open_pack(path: Path) -> Pack:
             start = _aligned(_PREFIX.size + length)
             if size != start + data:
                 raise CorruptBlob(f"{path} has {size} bytes; its header describes {start + data}")
-            return Pack(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), start, entries)
     except OSError as error:
         raise CorruptBlob(f"{path} cannot be read: {error.strerror or error}") from error
+    return Pack(path, _mapped(path, size), start, entries)
+
+
+def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
+    """Map a pack that has been opened before, without reading its header.
+
+    start: the offset of its data. schema: as ``Pack.schema`` gives it. Raises CorruptBlob if the file has another size.
+    """
+    declared = {name: (np.dtype(one["dtype"]), tuple(one["shape"])) for name, one in schema.items()}
+    entries, data = _lay_out(declared)
+    return Pack(path, _mapped(path, start + data), start, entries)
+
+
+def _mapped(path: Path, size: int) -> pa.Buffer:
+    """The bytes of a file; CorruptBlob if it has another size."""
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(path)) as file:  # numpy's and Python's maps keep a descriptor each
+            found = file.read_buffer()
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror or error}") from error
+    if found.size != size:
+        raise CorruptBlob(f"{path} has {found.size} bytes; expected {size}")
+    return found
 
 
 def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["COLUMN_TYPES", "LOCATIONS", "NULLABLE", "ROWS_PER_GROUP", "locations_type", "read_table", "row_groups"]
+__all__ = [
+    "COLUMN_TYPES",
+    "LOCATIONS",
+    "NULLABLE",
+    "ROWS_PER_GROUP",
+    "locations_type",
+    "read_batch",
+    "read_table",
+    "row_groups",
+]
 
 LOCATIONS = "locations"
 """The column of documents that a table lacks where none of them has locations."""
@@ -63,6 +72,14 @@ def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
     """
     with _opened(path, artifact, columns) as (file, decoded):
         return decoded(file.read)
+
+
+def read_batch(path: Path, artifact: Artifact, columns: Sequence[str]) -> pa.RecordBatch:
+    """Some columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
+    import pyarrow as pa
+
+    table = read_table(path, artifact, columns).select(columns)
+    return pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
 def row_groups(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 import indexmill
 from flows.run import build_inline
+from indexmill.errors import CorruptBlob
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from tasks.core.report import Silent
@@ -16,6 +19,9 @@ from tests.corpora import documents, write_corpus
 
 WHOLE = ("mention_links", "passage_codes", "bm25", "document_vectors", "names", "titles")
 """Artifacts of which a reader needs every shard."""
+
+MAPPED = ("vectors", "passages", "documents", "sentences", "entities", "summaries")
+"""Artifacts that a reader with a cache takes unpacked from there, or maps without a check."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +65,7 @@ def test_hits_are_the_same_and_only_the_first_reader_opens_every_shard(
     with indexmill.open(store) as snapshot:
         asked, methods = questions(snapshot), snapshot.methods
         expected = {method: snapshot.retrieve_batch(asked, method, 7) for method in methods}
-    shards = {name: {one.name for one in snapshot.manifest.under(name)} for name in WHOLE}
+    shards = {name: {one.name for one in snapshot.manifest.under(name)} for name in (*WHOLE, *MAPPED)}
     assert all(shards.values())
     assert len(shards["mention_links"]) > 3
     for number in range(2):
@@ -86,6 +92,45 @@ def test_nothing_is_kept_unless_a_cache_is_named(store: Path, tmp_path: Path, mo
         assert {path.parent.name for path in (tmp_path / "named").glob("assembled/*/*.json")} == {
             snapshot.ref.manifest if snapshot.ref else ""
         }
+
+
+def copied(store: Path, to: Path) -> Path:
+    shutil.copytree(store, to)
+    return to
+
+
+def test_a_copy_of_a_store_is_checked_on_its_own(store: Path, tmp_path: Path, opened: list[str]) -> None:
+    with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
+        asked = questions(snapshot)
+        expected = snapshot.retrieve_batch(asked, "fused", 7)
+        vectors = {one.name for one in snapshot.manifest.under("vectors")}
+    opened.clear()
+    with indexmill.open(copied(store, tmp_path / "copy"), cache=tmp_path / "cache") as snapshot:
+        assert snapshot.retrieve_batch(asked, "fused", 7) == expected
+    assert vectors & set(opened)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_damaged_shard_fails_the_questions_that_need_it(store: Path, tmp_path: Path, cached: bool) -> None:
+    damaged = copied(store, tmp_path / "copy")
+    with indexmill.open(damaged) as snapshot:
+        asked, lost = questions(snapshot), snapshot.manifest.under("passages")[-1]
+        expected = [snapshot.retrieve(one, "dense", 2) for one in asked]
+    blob = damaged / "blobs" / "sha256" / lost.digest[:2] / lost.digest
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes()[:-1] + b"\xff")
+    blob.chmod(0o444)
+    os.utime(blob, ns=(1, blob.stat().st_mtime_ns + 1))  # clocks of files are coarse
+    errors = []
+    for _ in range(2):
+        with indexmill.open(damaged, cache=tmp_path / "cache" if cached else None) as snapshot:
+            for one, hits in zip(asked, expected, strict=True):
+                try:
+                    assert snapshot.retrieve(one, "dense", 2) == hits
+                except CorruptBlob as error:
+                    errors.append(str(error))
+    assert 0 < len(errors) < 2 * len(asked)
+    assert all(lost.digest in error for error in errors)
 
 
 def test_kept_arrays_cannot_be_written(store: Path, tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
-"""Assembled arrays: kept whole, checked, made again where the cache has lost them, and never in the way."""
+"""Assembled arrays and batches: kept whole, checked, made again where the cache has lost them, and never in the way."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from indexmill.errors import CorruptBlob
 from indexmill.store.assemblies import Assemblies
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.packs import Pack
+from tests.paths import ROOT
 
 MANIFEST = "ab" * 32
 
@@ -108,3 +114,73 @@ def test_records_go_with_the_last_arrays_of_their_snapshot(tmp_path: Path) -> No
     other = {"other": np.arange(3)}
     assemblies(tmp_path, "cd" * 32).arrays("links.1", lambda: other)
     assert [folder.name for folder in (tmp_path / "assembled").iterdir()] == ["cd" * 32]
+
+
+def batch(*rows: str) -> pa.RecordBatch:
+    return pa.record_batch({"text": pa.array(rows, pa.string()), "length": pa.array(map(len, rows), pa.int32())})
+
+
+class CountedBatches:
+    """Makes the same batches, and counts how often."""
+
+    def __init__(self, *batches: pa.RecordBatch) -> None:
+        self.calls, self.batches = 0, batches
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        self.calls += 1
+        return iter(self.batches)
+
+
+def test_batches_that_one_process_made_another_maps(tmp_path: Path) -> None:
+    make = CountedBatches(batch("one", "", "drei"), batch(), batch("ж"))
+    for _ in range(2):
+        found = assemblies(tmp_path).batches("rows.1", 100, make)
+        assert found is not None
+        assert [one.equals(made) for one, made in zip(found, make.batches, strict=True)] == [True] * 3
+        assert found[1:][1].equals(make.batches[2])
+    assert make.calls == 1
+
+
+def refuse() -> Iterator[pa.RecordBatch]:
+    raise CorruptBlob("a shard is damaged")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [CountedBatches(), CountedBatches(batch("one"), pa.record_batch({"other": [1]})), refuse],
+    ids=["none", "of different columns", "from a damaged shard"],
+)
+def test_batches_that_cannot_be_kept_are_none(tmp_path: Path, make: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+    assert assemblies(tmp_path).batches("rows.1", 100, make) is None
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(("packed", "calls"), [(100, 1), (40_000, 0)])
+def test_batches_take_a_quarter_of_the_cache_at_most(tmp_path: Path, packed: int, calls: int) -> None:
+    make = CountedBatches(batch("x" * 150_000), batch("y" * 150_000))
+    kept = Assemblies(BlobCache(tmp_path, 1_000_000), MANIFEST)
+    assert kept.batches("rows.1", packed, make) is None
+    assert make.calls == calls
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert Assemblies(BlobCache(tmp_path, 2_000_000), MANIFEST).batches("rows.1", packed, make) is not None
+
+
+def test_the_next_process_trusts_the_file_that_was_verified_and_no_other(tmp_path: Path) -> None:
+    def script(expected: int) -> str:
+        return (
+            "from indexmill.store import folder\n"
+            "from tests.indexmill.store.test_assemblies import Counted, Path, assemblies\n"
+            f"hashed, make, place = [], Counted(), Path({str(tmp_path)!r})\n"
+            "whole = folder.hash_file\n"
+            "folder.hash_file = lambda path: hashed.append(path) or whole(path)\n"
+            "assert assemblies(place).arrays('links.1', make)['rows'].tolist() == list(range(7))\n"
+            f"assert (len(hashed), make.calls) == ({expected}, 0), (hashed, make.calls)\n"
+        )
+
+    assemblies(tmp_path).arrays("links.1", Counted())
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    for expected in (0, 1):
+        subprocess.run([sys.executable, "-c", script(expected)], check=True, cwd=ROOT)
+        other = blob.with_name("other")
+        other.write_bytes(blob.read_bytes())
+        other.replace(blob)

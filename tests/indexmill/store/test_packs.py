@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import struct
@@ -88,6 +89,18 @@ def test_arrays_are_mapped_aligned_and_read_only(tmp_path: Path) -> None:
     vectors = pack["vectors"]
     del pack
     assert vectors[2, 3] == 11  # the map lives as long as the array
+
+
+def test_an_open_pack_holds_no_open_file(tmp_path: Path) -> None:
+    paths = [tmp_path / f"pack-{number}" for number in range(50)]
+    for number, path in enumerate(paths):
+        write_pack(path, {"numbers": np.full(9, number)})
+    before = len(os.listdir("/dev/fd"))  # noqa: PTH208 - the names alone
+    packs = [open_pack(path) for path in paths]
+    assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
+    for path in paths:
+        path.unlink()
+    assert [int(pack["numbers"][-1]) for pack in packs] == list(range(50))
 
 
 def test_other_layouts_in_memory_give_the_same_bytes() -> None:

@@ -1,0 +1,61 @@
+"""Record batches in an Arrow file that a reader maps, so that reading some of their rows unpacks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, overload
+
+from indexmill.errors import CorruptBlob, StoreError
+from indexmill.text.counted import byte_size
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowFile", "write_batches"]
+
+
+def write_batches(file: BinaryIO, batches: Callable[[], Iterator[pa.RecordBatch]], most: int) -> None:
+    """Write record batches as an Arrow file.
+
+    Raises StoreError if there is none, if they have different columns, or once they have more than ``most`` bytes.
+    """
+    import pyarrow as pa
+
+    found = batches()
+    first = next(found, None)
+    if first is None:
+        raise StoreError("there are no batches to write")
+    with pa.ipc.new_file(file, first.schema) as writer:
+        for batch in chain([first], found):
+            if batch.schema != first.schema:
+                raise StoreError("a batch has other columns than the first")
+            writer.write_batch(batch)
+            if file.tell() > most:
+                raise StoreError(f"the batches have more than {byte_size(most)}")
+
+
+class ArrowFile(Sequence["pa.RecordBatch"]):
+    """The batches of an Arrow file that this program has written, mapped read-only."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises CorruptBlob if it cannot be read."""
+        import pyarrow as pa
+
+        try:
+            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptBlob(f"{path} cannot be read as an Arrow file: {error}") from error
+
+    def __len__(self) -> int:
+        return int(self._reader.num_record_batches)
+
+    @overload
+    def __getitem__(self, number: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[pa.RecordBatch]: ...
+    def __getitem__(self, number: int | slice) -> pa.RecordBatch | list[pa.RecordBatch]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        return self._reader.get_batch(range(len(self))[number])

@@ -1,0 +1,101 @@
+"""Checked packs: mapped unread as long as their files are the same, and checked again otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexmill.errors import CorruptBlob
+from indexmill.store.checked_packs import CheckedPacks, describe_packs
+from indexmill.store.listing import Artifact
+from indexmill.store.packs import Pack, open_pack, write_pack
+
+Packs = list[tuple[Artifact, Path]]
+
+
+@pytest.fixture
+def packs(tmp_path: Path) -> Packs:
+    found = []
+    for number in range(3):
+        path = tmp_path / f"pack-{number}"
+        write_pack(path, {"rows": np.full((number, 4), number, np.float32), "keys": np.arange(number)})
+        made = Artifact(
+            name=f"vectors/{number}",
+            kind="arrays",
+            digest="0" * 64,
+            bytes=path.stat().st_size,
+            schema=open_pack(path).schema,  # type: ignore[arg-type]
+        )
+        found.append((made, path))
+    return found
+
+
+def checked(packs: Packs) -> CheckedPacks:
+    paths = {artifact.name: path for artifact, path in packs}
+
+    def check(artifact: Artifact) -> Pack:
+        return open_pack(paths[artifact.name])
+
+    return CheckedPacks([artifact for artifact, _ in packs], describe_packs(packs, check))
+
+
+def test_what_was_checked_is_mapped_as_it_was(packs: Packs) -> None:
+    known = checked(packs)
+    for artifact, path in packs:
+        found, expected = known.open(artifact, path), open_pack(path)
+        assert found is not None
+        assert found.schema == expected.schema
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+            assert found[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize("change", ["other bytes", "other file", "shorter", "gone"])
+def test_another_file_has_to_be_checked(packs: Packs, change: str) -> None:
+    known = checked(packs)
+    artifact, path = packs[2]
+    if change == "other bytes":
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))  # clocks of files are coarse
+    elif change == "other file":
+        other = path.with_name("other")
+        other.write_bytes(path.read_bytes())
+        os.utime(other, ns=(1, path.stat().st_mtime_ns))
+        other.replace(path)
+    elif change == "shorter":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+    assert known.open(artifact, path) is None
+    assert known.open(*packs[1]) is not None
+
+
+def test_a_damaged_pack_is_left_to_who_uses_it(packs: Packs) -> None:
+    packs[1][1].write_bytes(b"no pack")
+    known = checked(packs)
+    assert [known.open(*pack) is not None for pack in packs] == [True, False, True]
+
+
+def test_a_pack_that_nobody_described_has_to_be_checked(packs: Packs) -> None:
+    known = checked(packs[:2])
+    assert known.open(*packs[2]) is None
+    assert known.open(packs[0][0], None) is None
+
+
+def test_descriptions_of_other_packs_are_refused(packs: Packs) -> None:
+    described = describe_packs(packs[:2], lambda _: open_pack(packs[0][1]))
+    with pytest.raises(ValueError, match="zip"):
+        CheckedPacks([artifact for artifact, _ in packs], described)
+
+
+def test_a_file_that_shrinks_after_its_check_is_corrupt(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = checked(packs)
+    artifact, path = packs[2]
+    status = path.stat()
+    path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: status)
+    with pytest.raises(CorruptBlob, match="expected"):
+        known.open(artifact, path)
