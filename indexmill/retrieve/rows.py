@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows"]
 
+_FEW = 8
+"""The number of values below which each is read on its own, which is faster than to gather them first."""
+
 
 class Rows:
     """Some columns of the tables ``name/<shard>``. Thread-safe; a shard's columns stay in memory once read."""
@@ -63,11 +66,17 @@ class Rows:
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
         """The values of some rows, in the order given."""
         numbers, places = self.places(rows)
+        of_shards: dict[int, list[int]] = {}
+        for i, number in enumerate(numbers.tolist()):
+            of_shards.setdefault(number, []).append(i)
         found: list[Any] = [None] * len(rows)
-        for number in np.unique(numbers).tolist():
-            (at,) = (numbers == number).nonzero()
-            values = self.shard(number)[column].take(places[at]).to_pylist()
-            for i, value in zip(at.tolist(), values, strict=True):
+        for number, at in of_shards.items():
+            values, wanted = self.shard(number)[column], places[at]
+            if len(at) < _FEW:
+                told = [values[place].as_py() for place in wanted.tolist()]
+            else:
+                told = values.take(wanted).to_pylist()
+            for i, value in zip(at, told, strict=True):
                 found[i] = value
         return found
 

@@ -39,7 +39,7 @@ from tasks.llm.batch import Batcher
 from tasks.llm.quota import AskingEnded
 from tasks.llm.vectors import EncoderAccess
 
-__all__ = ["SEARCH_PRIORITY", "WHOLE", "Parent", "PartRunner", "PartSpec", "Parts"]
+__all__ = ["SEARCH_PRIORITY", "WHOLE", "Parent", "PartRunner", "PartSpec", "Parts", "row_space_of"]
 
 Parts = dict[str, Receipt]  # by shard label
 
@@ -141,7 +141,7 @@ class PartRunner:
             self.__dict__.pop(name, None)
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
+        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts` if versions list them."""
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
@@ -183,11 +183,18 @@ class PartRunner:
                 "--budget-cost and llm.budget say how much"
             ) from error
         with self._lock:  # two methods may make parts of one stage
-            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
+            receipts = self.kept(stage, receipts)
             seconds = report.wall_seconds - self._told.get(stage.name, 0.0)
             self._told[stage.name] = report.wall_seconds
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused", seconds)
-        return self.parts[stage.name]
+        return receipts
+
+    def kept(self, stage: Stage[Any], receipts: Parts) -> Parts:
+        """Receipts of a stage with those that `parts` has of it, which has them all then, if versions list them."""
+        if stage.listed:
+            receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
+            self.parts[stage.name] = receipts
+        return receipts
 
     def _calls(
         self,
@@ -270,8 +277,7 @@ class PartRunner:
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
         """The job of a worker that makes a part of a stage. number: of its round."""
-        space = spec.settings.row_space()
-        row_space = _row_space(stage, space) if space else ""
+        row_space = row_space_of(stage, spec.settings)
         return Job(
             stage=stage.module,
             key=key,
@@ -534,8 +540,11 @@ def _may_be_mended(stage: Stage[Any], error: Exception) -> bool:
     return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 
-def _row_space(stage: Stage[Any], encoder: Mapping[str, Any]) -> str:
-    """A digest of what determines rows of vectors, apart from their texts: the encoder and the code."""
+def row_space_of(stage: Stage[Any], settings: Settings) -> str:
+    """A digest of what determines the rows that later parts may copy, apart from their texts; empty if none may be."""
+    encoder = settings.row_space()
+    if not encoder:
+        return ""
     libraries = library_versions(*stage.libraries)
     version = stage.rows_version or stage.version
     made_by = {"stage": stage.name, "version": version, "libraries": libraries, "encoder": dict(encoder)}

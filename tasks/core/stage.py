@@ -176,7 +176,8 @@ class Stage(Generic[S]):
     inputs that are only planned it gets the rows, by input name, or None if they are unknown. A stage with an estimate
     is expensive. encodes: the texts that `compute` has an encoder behind an endpoint turn into vectors, for a plan.
     rows_version: the version since which the rows that later parts may copy are the same, where only the form of the
-    output has changed since.
+    output has changed since. listed: False if no version lists its parts, since it depends on earlier runs whether they
+    are made.
     """
 
     name: str
@@ -196,6 +197,7 @@ class Stage(Generic[S]):
     encodes: Callable[[Part[S], Expected], EncoderTexts] | None = None
     requests: Callable[[Part[S]], Iterable[Request]] | None = None
     rows_version: int = 0
+    listed: bool = True
 
     @property
     def module(self) -> str:

@@ -22,7 +22,7 @@ from indexmill.families.zoom_graph.similar import NamedRows, pairs_of
 from indexmill.store.pack_schema import smallest
 from tasks.families.zoom_graph.choose import LinkedRows, Links
 
-__all__ = ["ROWS_PER_BLOCK", "block_digest", "blocks_of", "joined_pairs"]
+__all__ = ["ROWS_PER_BLOCK", "block_digest", "blocks_of", "cells_of", "joined_pairs"]
 
 Rows = NDArray[np.int64]
 Block = Mapping[str, NDArray[Any]]
@@ -34,12 +34,11 @@ _LETTER = "z"  # of the labels; `tasks.core.groups` has those of others
 _TILE = 4096  # rows whose centres are looked for at once
 
 
-def blocks_of(links: Links) -> dict[str, dict[str, NDArray[Any]]]:
-    """The blocks of some links, by label: a letter and the name of the centre."""
+def blocks_of(links: Links, cells: Rows | None = None) -> dict[str, dict[str, NDArray[Any]]]:
+    """The blocks of some links, by label: a letter and the name of the centre. cells: of all rows, where known."""
     rows = links.rows
-    centres = rows.names < np.uint64((1 << 64) // ROWS_PER_BLOCK)
-    (places,) = centres.nonzero()
-    cells = _cells(rows, places)[links.low]
+    places = _centres(rows)
+    cells = (cells_of(rows) if cells is None else cells)[links.low]
     order = cells.argsort(kind="stable")
     bounds = cells[order].searchsorted(np.arange(max(len(places), 1) + 1))
     found = {}
@@ -69,14 +68,20 @@ def block_digest(block: Block) -> NDArray[np.uint8]:
     return np.frombuffer(digest.digest()[:16], dtype=np.uint8)
 
 
-def _cells(rows: LinkedRows, places: Rows) -> Rows:
-    """The number of each row's nearest centre; 0 if there is none."""
-    cells = np.zeros(len(rows), dtype=np.int64)
+def cells_of(rows: LinkedRows, some: slice = slice(None)) -> Rows:
+    """The number of the nearest centre of each of some rows; 0 if there is none."""
+    vectors, places = rows.vectors[some], _centres(rows)
+    cells = np.zeros(len(vectors), dtype=np.int64)
     if len(places) > 1:
         centres = rows.vectors[places].astype(np.float32).T
-        for first in range(0, len(rows), _TILE):
-            cells[first : first + _TILE] = (rows.vectors[first : first + _TILE].astype(np.float32) @ centres).argmax(1)
+        for first in range(0, len(vectors), _TILE):
+            cells[first : first + _TILE] = (vectors[first : first + _TILE].astype(np.float32) @ centres).argmax(1)
     return cells
+
+
+def _centres(rows: LinkedRows) -> Rows:
+    """The rows that are centres."""
+    return (rows.names < np.uint64((1 << 64) // ROWS_PER_BLOCK)).nonzero()[0]
 
 
 def _block(links: Links, some: Rows) -> dict[str, NDArray[Any]]:

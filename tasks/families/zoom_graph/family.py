@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from indexmill.retrieve.mention_links import linked_documents
 from tasks.core.family import Family
 from tasks.core.step import Step
-from tasks.families.zoom_graph import document_vectors, links
+from tasks.families.zoom_graph import compare, document_vectors, links
 from tasks.families.zoom_graph.check import CHECKS
 
 __all__ = ["FAMILY", "counts"]
@@ -42,7 +42,7 @@ FAMILY = Family(
     "zoom_graph",
     steps=(
         Step("document_vectors", document_vectors.drive, (document_vectors.STAGE,), of_shards=True),
-        Step("zoom_links", links.drive, (links.STAGE,)),
+        Step("zoom_links", links.drive, (compare.STAGE, links.STAGE)),
     ),
     artifact="",
     counts=counts,

@@ -3,36 +3,35 @@
 One part for each kind (`documents`, `entities`): `choose` finds the links, `blocks` divides them. The links and the
 private pack `zoom_state` are what the next refresh starts from: the moments of exp(cos) of every row, and which packs
 of vectors and which blocks they belong to. The vectors of rows that are gone are read from these packs, which the
-earlier version keeps. Where any of them is lost, all rows are compared again.
+earlier version keeps. Where any of them is lost, all rows are compared again. Where the driver sees before that all are
+to be compared, parts of ranges do so (`compare`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS
+from indexmill.families.zoom_graph.schema import LINKS
 from indexmill.families.zoom_graph.similar import UnknownName
-from indexmill.retrieve.directions import as_unit_vectors
-from indexmill.retrieve.grid import on_grid
-from indexmill.retrieve.shared_schema import NAMES
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, smallest
-from tasks.core.part_runner import PartSpec
+from tasks.core.part_runner import PartSpec, row_space_of
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
+from tasks.families.zoom_graph import compare
 from tasks.families.zoom_graph.blocks import block_digest, blocks_of, joined_pairs
-from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links
+from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links, is_much, joined_links
+from tasks.families.zoom_graph.compare import INPUTS, SOURCES, choices_of, linked_rows, row_ranges
 from tasks.families.zoom_graph.moments import UNITS, Moments
 
 __all__ = ["STAGE", "STATE", "LinkSettings", "drive", "known_links", "state_of"]
 
 Packs = Iterable[Mapping[str, NDArray[Any]]]
 
-_SOURCES = {"documents": "document_vectors", "entities": "names"}
 _LINKS = {"documents": "document_links", "entities": "entity_links"}
 
 STATE = PackSchema(
@@ -49,21 +48,13 @@ STATE = PackSchema(
 
 
 @dataclass(frozen=True)
-class LinkSettings(Settings):
-    """The settings of the links of one kind: see `LinkRule`. encoder: what determines the vectors."""
+class LinkSettings(compare.LinkSettings):
+    """Those of the links of a kind. choices: the packs of all ranges, in order; none for rows to be compared here."""
 
-    threshold: float = 3.0
-    cap: int = 64
-    exact_rows: int = 65_536
-    encoder: Mapping[str, Any] | None = worker_arg(None)
+    choices: tuple[str, ...] = worker_arg(())
 
     def row_space(self) -> Mapping[str, Any]:
         return {"encoder": self.encoder, "links": self.keyed()}
-
-    @property
-    def rule(self) -> LinkRule:
-        """What determines the links of some vectors."""
-        return LinkRule(self.threshold, self.cap, self.exact_rows)
 
 
 def drive(run: Run) -> None:
@@ -71,7 +62,53 @@ def drive(run: Run) -> None:
     families = run.configuration.families.zoom_graph
     settings = LinkSettings(**families.links(), encoder=run.opened_encoder.numbers)
     kinds = ("documents", "entities") if families.entity_links else ("documents",)
-    run.make(STAGE, [PartSpec(kind, run.outputs(_SOURCES[kind]), settings) for kind in kinds])
+    run.make(STAGE, [_compared(run, PartSpec(kind, run.outputs(SOURCES[kind]), settings)) for kind in kinds])
+
+
+def _compared(run: Run, spec: PartSpec) -> PartSpec:
+    """A part of links; if all of its many rows are to be compared, parts of ranges have found what they choose."""
+    settings: Any = spec.settings
+    keyed = compare.CompareSettings(**settings.keyed(), source=SOURCES[spec.shard])
+    ranges = {f"{spec.shard}-{bits}": replace(keyed, bits=bits) for bits in row_ranges(len(spec.inputs))}
+    if len(ranges) == 1 or _can_refresh(run, spec):
+        return spec
+    parts = run.make(compare.STAGE, [PartSpec(label, spec.inputs, own) for label, own in ranges.items()])
+    choices = tuple(parts[label].outputs["choices"] for label in ranges)
+    return replace(spec, settings=replace(settings, choices=choices))
+
+
+def _can_refresh(run: Run, spec: PartSpec) -> bool:
+    """True if the previous version has links of most of the rows; a plan, which lacks new rows, takes any links."""
+    before = run.earlier_part(STAGE.name, spec.shard)
+    if before is None or run.cold or before.row_space != row_space_of(STAGE, spec.settings):
+        return False
+    if not run.makes_parts:
+        return True
+    state = run.pack(before.outputs["zoom_state"])
+    if state is None:
+        return False
+    was, now = {one.tobytes().hex() for one in state["sources"]}, set(spec.inputs.values())
+    gone, fresh = (_signatures(run, digests) for digests in (was - now, now - was))
+    if gone is None or fresh is None:
+        return False
+    n = max(len(state["sums"]), len(state["limits"])) - len(gone) + len(fresh)
+    rule: LinkRule = spec.settings.rule  # type: ignore[attr-defined]
+    is_exact = n <= rule.exact_rows
+    same = len(np.intersect1d(gone, fresh))
+    return not is_much(len(gone) + len(fresh) - 2 * same, n) and is_exact == bool(len(state["sums"]))
+
+
+def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
+    """A number for each row of some packs of vectors, by name and vector; None if a pack is lost."""
+    found = [np.empty(0, dtype=np.uint64)]
+    for digest in sorted(digests):
+        pack = run.pack(digest)
+        if pack is None:
+            return None
+        rows = linked_rows([pack])
+        weights = np.arange(1, 2 * rows.vectors.shape[1], 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        found.append(rows.names ^ (rows.vectors.astype(np.uint64) @ weights))
+    return np.concatenate(found)
 
 
 def state_of(links: Links, rule: LinkRule, sources: Iterable[str], blocks: Packs) -> dict[str, NDArray[Any]]:
@@ -111,25 +148,20 @@ def known_links(state: Mapping[str, NDArray[Any]], rows: LinkedRows, blocks: Pac
     return Links(rows, moments, limits, low, high, steps, int(state["counts"][1]), compared=0)
 
 
-def _rows(packs: Packs) -> LinkedRows:
-    """The rows of some packs of vectors, of documents or of names."""
-    names, vectors = [np.empty(0, dtype=np.uint64)], []
-    for pack in packs:
-        of_names = "entity_keys" in pack
-        names.append(pack["entity_keys" if of_names else "keys"])
-        own = pack["vectors"]
-        vectors.append(on_grid(as_unit_vectors(own)).astype(np.int16) if of_names else own)
-    return LinkedRows.of(np.concatenate(names), np.concatenate(vectors) if vectors else np.empty((0, 1), np.int16))
-
-
 def _compute(part: Part[LinkSettings]) -> Outputs:
     kind, rule = part.job.shard, part.settings.rule
-    source = _SOURCES[kind]
+    source = SOURCES[kind]
     sources = [part.digest(f"{source}/{label}") for label in part.labels(source)]
-    rows = _rows(part.pack_at(digest) for digest in sources)
+    rows = linked_rows(part.pack_at(digest) for digest in sources)
     earlier = {digest: part.pack_at(digest) for digest in part.job.reuse}
-    found = find_links(rows, rule, next(_known(part, earlier.values()), None))
-    blocks = blocks_of(found)
+    ranges = [part.pack_at(digest) for digest in part.settings.choices]
+    cells = None
+    if ranges:
+        found = joined_links(rows, rule, choices_of(rows, ranges))
+        cells = np.concatenate([pack["cells"].astype(np.int64) for pack in ranges])
+    else:
+        found = find_links(rows, rule, next(_known(part, earlier.values()), None))
+    blocks = blocks_of(found, cells)
     stored = {block_digest(pack).tobytes(): digest for digest, pack in earlier.items() if "partners" in pack}
     kept = {label: stored.get(block_digest(block).tobytes()) for label, block in blocks.items()}
     return Outputs(
@@ -149,7 +181,7 @@ def _known(part: Part[LinkSettings], packs: Packs) -> Iterator[Links]:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())
         if len(part.store.blob_sizes(others)) == len(others):
-            rows = _rows(part.pack_at(digest) for digest in digests)
+            rows = linked_rows(part.pack_at(digest) for digest in digests)
             known = known_links(state, rows, blocks, part.settings.rule)
             if known is not None:
                 yield known
@@ -162,10 +194,7 @@ STAGE = Stage(
     settings=LinkSettings,
     libraries=("numpy",),
     expensive=True,
-    inputs=(
-        Input("document_vectors", DOCUMENT_VECTORS, each=True, optional=True),
-        Input("names", NAMES, stage="embed_names", each=True, optional=True),
-    ),
+    inputs=INPUTS,
     outputs=(
         Output("document_links", LINKS, artifact="document_links/{label}", each=True),
         Output("entity_links", LINKS, artifact="entity_links/{label}", each=True),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,8 +106,8 @@ def _limit_of(value: NDArray[np.float64]) -> Rows:
     return np.minimum(np.rint(steps).astype(np.int64) * GRAIN, LARGEST_STEP)
 
 
-def estimated_limits(vectors: Floats, threshold: float) -> Rows:
-    """Limits from estimated moments: the polynomial part exact, the remainder from the first rows.
+def estimated_limits(vectors: NDArray[Any], threshold: float, some: slice = slice(None)) -> Rows:
+    """Limits of some rows from estimated moments: the polynomial part exact, the remainder from the first rows.
 
     With c the cosine, exp(c) - 1 = c + c^2/2 + (remainder), and its square is c^2 + (remainder). Sums of c and c^2 over
     all rows are those of exact integers; the Gram matrix is rounded to whole numbers per row first, so that float64
@@ -121,26 +122,26 @@ def estimated_limits(vectors: Floats, threshold: float) -> Rows:
         total += block.sum(axis=0)
         gram += block.T @ block
     gram = np.rint(gram / max(n, 1) * 16)
-    mean, square = np.empty(n), np.empty(n)
-    for first in range(0, n, _TILE):
-        block = vectors[first : first + _TILE].astype(np.float64)
-        own = np.einsum("ij,ij->i", block, block)
-        mean[first : first + len(block)] = (block @ total - own) / UNIT / others
+    begin, end, _ = some.indices(n)
+    mean, square, low, high = (np.empty(end - begin) for _ in range(4))
+    for first in range(begin, end, _TILE):
+        block = vectors[first : min(first + _TILE, end)].astype(np.float64)
+        own, at = np.einsum("ij,ij->i", block, block), slice(first - begin, first - begin + len(block))
+        mean[at] = (block @ total - own) / UNIT / others
         whole = np.einsum("ij,ij->i", block @ gram, block) / 16 * n
-        square[first : first + len(block)] = np.maximum(whole - own * own, 0.0) / UNIT / UNIT / others
-    low, high = np.empty(n), np.empty(n)
-    chosen = vectors[:SAMPLE]
-    for first in range(0, n, _STRIP):
-        strip = vectors[first : first + _STRIP] @ chosen.T
+        square[at] = np.maximum(whole - own * own, 0.0) / UNIT / UNIT / others
+    chosen = vectors[:SAMPLE].astype(np.float32)
+    for first in range(begin, end, _STRIP):
+        strip = vectors[first : min(first + _STRIP, end)].astype(np.float32) @ chosen.T
         inside = np.arange(first, max(first, min(first + len(strip), len(chosen))))
         strip[inside - first, inside] = 0.0
         cosine = strip.astype(np.float64) / UNIT
         value = np.expm1(cosine)
-        rows = slice(first, first + len(strip))
+        at = slice(first - begin, first - begin + len(strip))
         held = np.full(len(strip), float(len(chosen)))
         held[inside - first] -= 1.0
-        low[rows] = (value - cosine - cosine * cosine / 2).sum(axis=1) / np.maximum(held, 1)
-        high[rows] = (value * value - cosine * cosine).sum(axis=1) / np.maximum(held, 1)
+        low[at] = (value - cosine - cosine * cosine / 2).sum(axis=1) / np.maximum(held, 1)
+        high[at] = (value * value - cosine * cosine).sum(axis=1) / np.maximum(held, 1)
     first_moment = mean + square / 2 + low
     deviation = np.sqrt(np.maximum(square + high - first_moment * first_moment, 0.0))
     return _limit_of(first_moment + threshold * deviation)

@@ -235,10 +235,9 @@ class Planner(CorpusRun):
             self._texts.append(estimate.texts)
             receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
             self.progress.advance(stage.name)
-        parts = self.parts.get(stage.name, {}) | {spec.shard: receipts[keys[spec.shard]] for spec in specs}
-        self.parts[stage.name] = dict(sorted(parts.items()))
+        parts = self.kept(stage, {spec.shard: receipts[keys[spec.shard]] for spec in specs})
         self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
-        return self.parts[stage.name]
+        return parts
 
     def _expected(
         self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, known: Receipt | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,11 @@ from hypothesis import strategies as st
 from indexmill.families.zoom_graph.similar import STEP
 from indexmill.retrieve.grid import UNIT
 from tasks.families.zoom_graph import choose, moments
-from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links
+from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links, joined_links
 from tests.tasks.families.zoom_graph.linked_rows import names, rows, vectors
+
+exactly = st.sampled_from([10**6, 0, 120])
+"""The most rows whose moments are exact."""
 
 
 def pairs(found: Links) -> set[tuple[int, int]]:
@@ -71,8 +76,7 @@ def test_links_are_those_beyond_the_limit_up_to_the_cap(count: int, seed: int, t
 @given(st.data())
 def test_an_update_ends_in_the_bits_of_a_rebuild(data: st.DataObject) -> None:
     count, seed = data.draw(st.integers(1, 200)), data.draw(st.integers(0, 10**6))
-    exact = data.draw(st.sampled_from([10**6, 0, 120]))
-    rule = LinkRule(data.draw(st.sampled_from([0.5, 1.0, 3.0])), data.draw(st.integers(1, 8)), exact)
+    rule = LinkRule(data.draw(st.sampled_from([0.5, 1.0, 3.0])), data.draw(st.integers(1, 8)), data.draw(exactly))
     draw = np.random.default_rng(seed)
     own, held = names(count, seed), vectors(count, seed)
     if data.draw(st.booleans()):
@@ -92,6 +96,17 @@ def test_an_update_ends_in_the_bits_of_a_rebuild(data: st.DataObject) -> None:
         assert same(known, find_links(LinkedRows.of(own, held), rule))
 
 
+@settings(max_examples=40)
+@given(st.data())
+def test_what_ranges_of_rows_choose_are_the_links_of_all(data: st.DataObject) -> None:
+    count, seed = data.draw(st.integers(0, 150)), data.draw(st.integers(0, 10**6))
+    rule = LinkRule(data.draw(st.sampled_from([0.5, 1.0])), data.draw(st.integers(1, 8)), data.draw(exactly))
+    held = rows(count, seed)
+    cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
+    ranges = [slice(*ends) for ends in pairwise([0, *cuts, count])]
+    assert same(joined_links(held, rule, [choose.choose(held, rule, some) for some in ranges]), find_links(held, rule))
+
+
 def test_a_refresh_compares_what_is_new_alone() -> None:
     whole, rule = rows(600, 3), LinkRule(threshold=1.0, cap=4)  # all rows have more than they may choose
     some = LinkedRows(whole.names[:590], whole.vectors[:590])
@@ -109,13 +124,15 @@ def test_where_much_is_new_all_rows_are_compared() -> None:
     assert same(found, find_links(whole, rule))
 
 
+@pytest.mark.parametrize("exact", [120, 0])
 @pytest.mark.parametrize("strip", [1, 7, 512])
-def test_the_size_of_a_strip_changes_nothing(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, rule = rows(120, 4), LinkRule(threshold=1.0, cap=8)
+def test_the_sizes_of_strips_and_tiles_change_nothing(strip: int, exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, rule = rows(120, 4), LinkRule(threshold=1.0, cap=8, exact_rows=exact)
     known = find_links(LinkedRows(held.names[:110], held.vectors[:110]), rule)
     whole = find_links(held, rule)
     monkeypatch.setattr(choose, "_STRIP", strip)
-    monkeypatch.setattr(choose, "_MANY", 0)
+    monkeypatch.setattr(choose, "_TILE", strip + 1)
+    monkeypatch.setattr(choose, "_MANY", 1)
     monkeypatch.setattr(moments, "_TILE", strip + 2)
     assert same(find_links(held, rule), whole)
     assert same(find_links(held, rule, known), whole)

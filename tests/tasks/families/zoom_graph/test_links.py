@@ -13,6 +13,7 @@ from indexmill.store.layout import blob_path
 from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
+from tasks.families.zoom_graph import compare
 from tasks.families.zoom_graph.links import STAGE, LinkSettings
 from tests.corpora import documents
 from tests.tasks.families.zoom_graph.linked_rows import names, vectors
@@ -138,3 +139,34 @@ def test_nights_end_in_the_snapshot_of_an_empty_store(quick: Path) -> None:
         assert gone[1].split()[0] in here or not traces(snapshot, "doc-0003", gone[1])
         assert "document_vectors" in traces(snapshot, "doc-0004", rows["doc-0004"][1])
         assert "document_vectors" not in traces(snapshot, "doc-0003", rows["doc-0004"][1])
+
+
+def ranges_made(index: Index) -> int:
+    """The parts of ranges of rows in the store."""
+    return len(list((index.store().root / "work" / "compare_rows").glob("*.json")))
+
+
+@pytest.mark.parametrize("entity_links", [False, True])
+def test_ranges_of_rows_are_compared_where_nothing_can_be_refreshed(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, entity_links: bool
+) -> None:
+    kinds = 1 + entity_links
+
+    def index(folder: str, **settings: float) -> Index:
+        families = only("zoom_graph", entity_links=entity_links, **{"threshold": 1.0, "cap": 4, **settings})
+        return Index(quick / folder, families=families)
+
+    rows = documents(60, words=40)
+    whole, cut = index("whole"), index("cut")
+    expected = whole.build(rows)
+    monkeypatch.setattr(compare, "PACKS_PER_RANGE", 0)  # 64 ranges, some of them empty
+    assert cut.build(rows).manifest == expected.manifest
+    assert ranges_made(cut) == 64 * kinds
+    rows = edited(rows)
+    outcome = cut.build(rows)
+    assert ranges_made(cut) == 64 * kinds
+    assert cut.counts(outcome, "zoom_links")["rows_found"] > 0
+    assert outcome.manifest == whole.build(rows).manifest == cut.beside().build(rows).manifest
+    others = documents(60, words=41)
+    assert cut.build(others).manifest == whole.build(others).manifest
+    assert ranges_made(cut) > 64 * kinds

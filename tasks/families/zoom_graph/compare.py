@@ -1,0 +1,160 @@
+"""Stage `compare_rows`: what the rows of a range of names choose of all, where the links of all rows are made anew.
+
+`zoom_links` refreshes the links of the version before in one part. Where there is none, or where too much has changed,
+all rows are compared with all. That is quadratic, so the rows are cut into ranges, each a part, and `zoom_links` joins
+what they choose. Its own key and output are the same either way, and no version lists the parts of ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS
+from indexmill.retrieve.directions import as_unit_vectors
+from indexmill.retrieve.grid import on_grid
+from indexmill.retrieve.shared_schema import NAMES
+from indexmill.store.pack_checks import row_lengths
+from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, pointers, smallest
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.families.zoom_graph.blocks import cells_of
+from tasks.families.zoom_graph.choose import Choices, Coding, LinkedRows, LinkRule, choose
+from tasks.families.zoom_graph.moments import Moments
+
+__all__ = [
+    "CHOICES",
+    "INPUTS",
+    "SOURCES",
+    "STAGE",
+    "CompareSettings",
+    "choices_of",
+    "linked_rows",
+    "row_ranges",
+    "rows_of",
+]
+
+SOURCES = {"documents": "document_vectors", "entities": "names"}
+"""The outputs with the vectors of each kind of rows."""
+
+INPUTS = (
+    Input("document_vectors", DOCUMENT_VECTORS, each=True, optional=True),
+    Input("names", NAMES, stage="embed_names", each=True, optional=True),
+)
+
+PACKS_PER_RANGE = 128
+"""Packs of vectors above which rows are cut into further ranges."""
+
+_MOST_BITS = 6  # of the names, by which ranges differ: each part reads all vectors
+
+CHOICES = PackSchema(
+    "what the rows of a range choose",
+    {
+        "limits": Array("int64", ("rows",), "the similarity that a row's choices exceed"),
+        "sums": Array("int64", ("rows",), "of each row: see `tasks.families.zoom_graph.moments`; 0 where estimated"),
+        "squares": Array("int64", ("rows",), "the same"),
+        "indptr": pointers("rows", "choices", "where each row's choices begin, and the end", SMALLEST),
+        "partners": Array(SMALLEST, ("choices",), "the chosen rows, by their numbers among all"),
+        "steps": Array("int16", ("choices",), "similarities"),
+        "cells": Array(SMALLEST, ("rows",), "the number of each row's nearest centre"),
+    },
+)
+
+
+@dataclass(frozen=True)
+class LinkSettings(Settings):
+    """The settings of the links of one kind: see `LinkRule`. encoder: what determines the vectors."""
+
+    threshold: float = 3.0
+    cap: int = 64
+    exact_rows: int = 65_536
+    encoder: Mapping[str, Any] | None = worker_arg(None)
+
+    @property
+    def rule(self) -> LinkRule:
+        """What determines the links of some vectors."""
+        return LinkRule(self.threshold, self.cap, self.exact_rows)
+
+
+@dataclass(frozen=True)
+class CompareSettings(LinkSettings):
+    """Those of a range. bits: with which the names of its rows begin. source: the name of the inputs with vectors."""
+
+    bits: str = ""
+    source: str = "document_vectors"
+
+
+def row_ranges(packs: int) -> list[str]:
+    """The first bits of the names of each range, for rows in so many packs of vectors."""
+    bits = 0
+    while packs > PACKS_PER_RANGE << bits and bits < _MOST_BITS:
+        bits += 1
+    return [f"{number:0{bits}b}" if bits else "" for number in range(1 << bits)]
+
+
+def linked_rows(packs: Iterable[Mapping[str, NDArray[Any]]]) -> LinkedRows:
+    """The rows of some packs of vectors, of documents or of names."""
+    names, vectors = [np.empty(0, dtype=np.uint64)], []
+    for pack in packs:
+        of_names = "entity_keys" in pack
+        names.append(pack["entity_keys" if of_names else "keys"])
+        own = pack["vectors"]
+        vectors.append(on_grid(as_unit_vectors(own)).astype(np.int16) if of_names else own)
+    return LinkedRows.of(np.concatenate(names), np.concatenate(vectors) if vectors else np.empty((0, 1), np.int16))
+
+
+def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
+    """The rows, by ascending names, whose names begin with some bits."""
+    rest = 64 - len(bits)
+    first = int(bits or "0", 2) << rest
+    last = first + (1 << rest) - 1
+    return slice(int(names.searchsorted(np.uint64(first))), int(names.searchsorted(np.uint64(last), side="right")))
+
+
+def choices_of(rows: LinkedRows, packs: Sequence[Mapping[str, NDArray[Any]]]) -> list[Choices]:
+    """The choices in the packs of all ranges of some rows, in their order."""
+    coding, found, first = Coding(len(rows)), [], 0
+    for pack in packs:
+        lengths = row_lengths(pack["indptr"])
+        owners = np.arange(first, first + len(lengths)).repeat(lengths)
+        keys = coding.keys(owners, pack["steps"].astype(np.int64), pack["partners"].astype(np.int64))
+        found.append(Choices(keys, Moments(pack["sums"], pack["squares"]), pack["limits"]))
+        first += len(lengths)
+    return found
+
+
+def _compute(part: Part[CompareSettings]) -> Outputs:
+    settings = part.settings
+    rows = linked_rows(part.packs(settings.source))
+    some = rows_of(rows.names, settings.bits)
+    found, coding = choose(rows, settings.rule, some), Coding(len(rows))
+    bounds = coding.owners(found.keys).searchsorted(np.arange(some.start, some.stop + 1))
+    return Outputs(
+        packs={
+            "choices": {
+                "limits": found.limits,
+                "sums": found.moments.sums,
+                "squares": found.moments.squares,
+                "indptr": smallest(bounds),
+                "partners": smallest(coding.partners(found.keys)),
+                "steps": coding.steps(found.keys).astype(np.int16),
+                "cells": smallest(cells_of(rows, some)),
+            }
+        }
+    )
+
+
+STAGE = Stage(
+    "compare_rows",
+    version=1,
+    compute=_compute,
+    settings=CompareSettings,
+    libraries=("numpy",),
+    expensive=True,
+    listed=False,
+    inputs=INPUTS,
+    outputs=(Output("choices", CHOICES),),
+)
