@@ -17,7 +17,19 @@ from dataclasses import dataclass
 
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
 
-__all__ = ["DRIVER", "END", "LINEAR", "PARTS", "Law", "in_waves", "laws_of", "measured_laws", "parse_law", "scaled"]
+__all__ = [
+    "DRIVER",
+    "END",
+    "LINEAR",
+    "PAIRS",
+    "PARTS",
+    "Law",
+    "in_waves",
+    "laws_of",
+    "measured_laws",
+    "parse_law",
+    "scaled",
+]
 
 DRIVER, END = "(driver)", "(end)"
 """What grows besides stages: the driver's seconds in its steps, and those from the last step to the end."""
@@ -27,6 +39,9 @@ _OF_LAYERS = {"community_clusters", "community_graph", "community_levels", "lsh_
 
 _OF_RANGES = {"pieces", "resolve"}
 """Stages with a part of each range of entities, of which there are 16 at most."""
+
+_OF_PAIRS = {"compare_rows"}
+"""Stages with a part of each range of rows that are compared with all, of which there are 64 at most."""
 
 _GROUP = re.compile(r"[A-Za-z][01]*")
 """The label of a shard or a group, which are cut where they are full; others are of the whole corpus."""
@@ -39,16 +54,19 @@ _LEAST = 0.5
 class Law:
     """How a stage grows with the corpus: the number of its parts, or the seconds and bytes of each part.
 
-    exponent: of the factor of the corpus. logarithm: the seconds grow by that of the documents, too. why: where the
-    law is from.
+    exponent: of the factor of the corpus. logarithm: the seconds grow by that of the documents, too. most: the parts
+    are so many at most, and the exponent is that of the seconds of all. why: where the law is from.
     """
 
     exponent: float
     of_parts: bool = False
     logarithm: bool = False
+    most: int = 0
     why: str = "assumed"
 
     def __str__(self) -> str:
+        if self.most:
+            return f"N^{self.exponent:.2f} in at most {self.most} parts"
         if self.of_parts:
             return f"parts x N^{self.exponent:.2f}" if self.exponent != 1 else "parts x N"
         shown = {0.0: "constant", 1.0: "N"}.get(self.exponent, f"N^{self.exponent:.2f}")
@@ -67,11 +85,14 @@ class Law:
 
     def parts(self, recorded: int, factor: float) -> int:
         """The number of parts of a round."""
+        if self.most:
+            return min(max(recorded, self.most), max(1, round(recorded * factor)))
         return max(1, round(recorded * factor**self.exponent)) if self.of_parts and recorded else recorded
 
 
 PARTS = Law(1.0, of_parts=True, why="its parts have a bounded size")
 LINEAR = Law(1.0, why="assumed")
+PAIRS = Law(2.0, most=64, why="compares all rows with all")
 
 
 def parse_law(text: str) -> Law:
@@ -101,6 +122,10 @@ def laws_of(run: RecordedRun, given: Mapping[str, Law] | None = None) -> dict[st
             law = PARTS
         elif not any(part.opened for part in parts):
             law = Law(0.0, why="reads nothing of the corpus")
+        elif stage in _OF_PAIRS:
+            law = PAIRS
+        elif stage == "zoom_links" and not _OF_PAIRS & rounds.keys():
+            law = Law(2.0, why="compares all rows with all")
         elif stage in _OF_LAYERS | _OF_RANGES or all(_is_of_the_whole(round_) for round_ in its):
             law = LINEAR
         else:
@@ -142,7 +167,7 @@ def measured_laws(runs: Sequence[RecordedRun]) -> dict[str, Law]:
             continue
         exponent = min(max(math.log(took[1][stage] / took[0][stage]) / factor, 0.0), 4.0)
         why = f"measured, {small.documents:,} and {large.documents:,} documents"
-        found[stage] = Law(exponent, of_parts=law.of_parts, why=why)
+        found[stage] = Law(exponent, of_parts=law.of_parts, most=law.most, why=why)
     return found
 
 
@@ -202,6 +227,8 @@ def _scaled_round(round_: RecordedRound, documents: int, factor: float, law: Law
         return round_
     count = law.parts(len(round_.parts), factor)
     seconds, size = law.of_seconds(documents, factor), law.of_bytes(factor)
+    if law.most:
+        seconds *= len(round_.parts) / count
     rest = [part for part in round_.parts if not part.first] or list(round_.parts)
     parts = list(round_.parts[:count])
     parts += [rest[number % len(rest)] for number in range(count - len(parts))]

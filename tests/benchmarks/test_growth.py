@@ -7,7 +7,19 @@ import math
 
 import pytest
 
-from benchmarks.growth import DRIVER, END, LINEAR, PARTS, Law, in_waves, laws_of, measured_laws, parse_law, scaled
+from benchmarks.growth import (
+    DRIVER,
+    END,
+    LINEAR,
+    PAIRS,
+    PARTS,
+    Law,
+    in_waves,
+    laws_of,
+    measured_laws,
+    parse_law,
+    scaled,
+)
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep, graph_of
 from benchmarks.schedule import Workers, play
 
@@ -83,6 +95,22 @@ def test_a_part_of_the_whole_among_those_of_shards_grows_and_one_that_reads_noth
     assert [one.seconds for one in scaled(found, 3, laws).steps[1].rounds[0].parts] == [1]
 
 
+@pytest.mark.parametrize(
+    ("factor", "parts", "seconds"), [(2, 16, 2.0), (8, 64, 8.0), (16, 64, 32.0)]
+)  # four times, 64 times and 256 times the pairs of rows
+def test_comparing_all_rows_is_quadratic_in_ranges_that_are_64_at_most(factor: int, parts: int, seconds: float) -> None:
+    ranges = step("zoom_links", *(part("compare_rows", f"documents-{number:03b}") for number in range(8)))
+    joined = RecordedRound("zoom_links", 0.5, (part("zoom_links", "documents"),), 0.25)
+    compared = run(dataclasses.replace(ranges, rounds=(*ranges.rounds, joined)))
+    laws = laws_of(compared)
+    assert (laws["compare_rows"], laws["zoom_links"]) == (PAIRS, LINEAR)
+    found, whole = scaled(compared, factor, laws).steps[0].rounds
+    assert [one.seconds for one in found.parts] == [seconds] * parts
+    assert [one.seconds for one in whole.parts] == [factor]
+    alone = run(dataclasses.replace(ranges, rounds=(joined,)))
+    assert laws_of(alone)["zoom_links"].exponent == 2  # few rows are compared in one part
+
+
 def test_the_same_corpus_is_the_same_run() -> None:
     assert scaled(RUN, 1, laws_of(RUN)) == RUN
 
@@ -99,6 +127,7 @@ def test_laws_are_given_by_name_or_exponent() -> None:
         "N log N",
         "N^1.25",
     ]
+    assert str(PAIRS) == "N^2.00 in at most 64 parts"
     for wrong in ("-1", "9", "nan", "quick"):
         with pytest.raises(ValueError):  # noqa: PT011 - of two kinds
             parse_law(wrong)

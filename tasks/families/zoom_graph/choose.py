@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.similar import LARGEST_STEP, STEP
+from indexmill.retrieve.columns import runs
 from indexmill.retrieve.grid import UNIT
 from tasks.families.zoom_graph.moments import Moments, estimated_limits
 
@@ -44,6 +45,7 @@ MOST_ROWS = 1 << 23
 
 _STRIP = 512  # rows compared at once
 _TILE = 1 << 15  # rows with which they are compared at once, where moments are estimated
+_PIECE = 1 << 20  # choices of which something is computed at once
 _MANY = 8  # rows with more than so many times `cap` products beyond the limit are cut one by one
 _STEP_BITS = 16
 _STEPS = 1 << _STEP_BITS
@@ -179,7 +181,7 @@ def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
     chosen = np.concatenate(choices)
     choices.clear()
     chosen.sort(kind="stable")  # most are in order
-    chosen = coding.best(chosen[coding.steps(chosen) > limits[coding.owners(chosen)]], rule.cap)
+    chosen = coding.best(coding.beyond(chosen, limits), rule.cap)
     again = before.short(np.bincount(coding.owners(chosen), minlength=n), limits, rule.cap)
     if len(again):
         compared_again = np.zeros(n, dtype=bool)
@@ -259,7 +261,13 @@ class Coding:
 
     def best(self, keys: Keys, cap: int) -> Keys:
         """The first `cap` choices of each row, of some that are in order."""
-        return keys[_ranks(self.owners(keys)) < cap]
+        starts, counts = self._runs(keys)
+        (longer,) = (counts > cap).nonzero()
+        if not len(longer):
+            return keys
+        stay = np.ones(len(keys), dtype=bool)
+        stay[runs(starts[longer] + cap, counts[longer] - cap)] = False
+        return keys[stay]
 
     def merged(self, found: Sequence[Keys], cap: int) -> Keys:
         """The first `cap` choices of each row, in order, of several lists that each have no more of a row."""
@@ -271,17 +279,29 @@ class Coding:
 
     def full(self, keys: Keys, cap: int) -> int:
         """The number of rows with `cap` choices, of some that are in order."""
-        return int(np.count_nonzero(_ranks(self.owners(keys)) == cap - 1))
+        return int(np.count_nonzero(self._runs(keys)[1] >= cap))
+
+    def _runs(self, keys: Keys) -> tuple[Rows, Rows]:
+        """Where the choices of each row that has some begin, of some that are in order, and their numbers."""
+        owners = self.owners(keys)
+        starts = np.append(0, (owners[1:] != owners[:-1]).nonzero()[0] + 1) if len(keys) else owners
+        return starts, np.diff(np.append(starts, len(keys)))
 
     def pairs(self, keys: Keys) -> Keys:
         """The pairs of some choices as integers, twice where both rows choose each other."""
-        owners, partners = self.owners(keys), self.partners(keys)
-        found = np.minimum(owners, partners)
-        found <<= self._bits
-        found |= np.maximum(owners, partners, out=owners)
-        found <<= _STEP_BITS
-        found |= self.steps(keys) + (LARGEST_STEP + 1)
+        found = np.empty_like(keys)
+        for some in _pieces(len(keys)):
+            owners, partners = self.owners(keys[some]), self.partners(keys[some])
+            ends = np.minimum(owners, partners) << self._bits | np.maximum(owners, partners)
+            found[some] = ends << _STEP_BITS | (self.steps(keys[some]) + LARGEST_STEP + 1)
         return found
+
+    def beyond(self, keys: Keys, limits: Rows) -> Keys:
+        """The choices whose similarity exceeds the limit of the row that chooses."""
+        stay = np.empty(len(keys), dtype=bool)
+        for some in _pieces(len(keys)):
+            np.greater(self.steps(keys[some]), limits[self.owners(keys[some])], out=stay[some])
+        return keys[stay]
 
     def decoded(self, pairs: Keys) -> tuple[Rows, Rows, Rows]:
         """The distinct ones of some pairs, by row: the lower rows, the higher ones, and similarities. Sorts them."""
@@ -331,8 +351,7 @@ class _Before:
             [own.keys(known.low, known.steps, known.high), own.keys(known.high, known.steps, known.low)]
         )
         keys.sort()
-        keys = keys[own.steps(keys) > known.limits[own.owners(keys)]]
-        keys = own.best(keys, self._cap)
+        keys = own.best(own.beyond(keys, known.limits), self._cap)
         counts = np.bincount(own.owners(keys), minlength=rows)
         ends = counts.cumsum()
         # The first similarity of which some may be unknown, and the name up to which those of it are known.
@@ -382,12 +401,11 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
     return coding.best(keys, cap)
 
 
+def _pieces(length: int) -> Iterator[slice]:
+    """Parts of an array, one after the other, so that what is computed of it takes little memory."""
+    return (slice(first, first + _PIECE) for first in range(0, length, _PIECE))
+
+
 def _steps(products: Floats) -> Rows:
     """The similarities of some products."""
     return np.minimum(products.astype(np.int64) // STEP, LARGEST_STEP)
-
-
-def _ranks(owners: Rows) -> Rows:
-    """The place of each of some rows, which ascend, among those that are the same."""
-    (starts,) = np.append(True, owners[1:] != owners[:-1]).nonzero() if len(owners) else (owners,)
-    return np.arange(len(owners)) - starts.repeat(np.diff(np.append(starts, len(owners))))
