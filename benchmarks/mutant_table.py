@@ -410,7 +410,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/store/blob_cache.py",
-        "            if total <= self._most or used > now - _IN_USE:\n",
+        "            if total <= self.most or used > now - _IN_USE:\n",
         "            if total <= self._most:\n",
         (
             "tests/indexmill/store/test_blob_cache.py::test_what_was_used_least_recently_goes_first_and_nothing_that_is_in_use",
