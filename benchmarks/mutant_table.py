@@ -411,10 +411,24 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "indexmill/store/blob_cache.py",
         "            if total <= self.most or used > now - _IN_USE:\n",
-        "            if total <= self._most:\n",
+        "            if total <= self.most:\n",
         (
             "tests/indexmill/store/test_blob_cache.py::test_what_was_used_least_recently_goes_first_and_nothing_that_is_in_use",
         ),
+    ),
+    Mutant(
+        "indexmill/store/assemblies.py",
+        "        trust_blob(self._cache.folder, kept.digest, tuple(kept.file))\n",
+        "        pass\n",
+        (
+            "tests/indexmill/store/test_assemblies.py::test_the_next_process_trusts_the_file_that_was_verified_and_no_other",
+        ),
+    ),
+    Mutant(
+        "indexmill/store/checked_packs.py",
+        "            if path is not None and isinstance(schema, dict) and identity_of(path.stat()) == identity:\n",
+        "            if path is not None and isinstance(schema, dict) and path.exists():\n",
+        ("tests/indexmill/store/test_checked_packs.py::test_another_file_has_to_be_checked",),
     ),
     Mutant(
         "indexmill/store/packs.py",
@@ -595,6 +609,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "descending=[False, True, True, True])",
         (
             "tests/tasks/stages/resolve/test_resolve.py::test_an_entity_is_shown_as_it_is_mentioned_then_as_passages_tell_of_it",
+        ),
+    ),
+    Mutant(
+        "tasks/families/zoom_graph/choose.py",
+        "    keys = coding.keys(rows[found], _steps(products[found, partners]), partners + first)\n",
+        "    keys = coding.keys(rows[found], _steps(products[found, partners]), partners)\n",
+        ("tests/tasks/families/zoom_graph/test_choose.py::test_the_sizes_of_strips_and_tiles_change_nothing",),
+    ),
+    Mutant(
+        "tasks/families/zoom_graph/links.py",
+        '    return not is_much(len(gone) + len(fresh) - 2 * same, n) and is_exact == bool(len(state["sums"]))\n',
+        '    return is_exact == bool(len(state["sums"]))\n',
+        (
+            "tests/tasks/families/zoom_graph/test_links.py::test_ranges_of_rows_are_compared_where_nothing_can_be_refreshed",
         ),
     ),
     Mutant(
