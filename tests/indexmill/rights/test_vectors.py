@@ -104,7 +104,10 @@ def test_documents_are_walked_over_without_hidden_ones_and_names_that_only_these
     contents, count = graph.blocks.contents, len(graph.spread)
     alike = [np.delete(np.arange(count), row) for row in range(count)]  # every name is linked to all others
     links = Block(np.arange(count + 1) * (count - 1), np.concatenate(alike), np.ones(count * (count - 1)))
-    graph = replace(graph, blocks=replace(graph.blocks, entities=lambda: links))
+    blocks = replace(
+        graph.blocks, entities=lambda: links, assembled=lambda _, make: make()
+    )  # the snapshot keeps its own
+    graph = replace(graph, blocks=blocks)
     names = np.zeros(len(graph.spread), np.bool_)
     names[contents.indices[documents[contents.owners()]]] = True
     assert 0 < np.count_nonzero(names) < np.count_nonzero(graph.spread)
