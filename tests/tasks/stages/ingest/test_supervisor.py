@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -223,13 +223,21 @@ def gone(pid: int, seconds: float = 20.0) -> bool:
     return False
 
 
-def under_way() -> int:
-    """The process of a scan that is at a row; waits for it."""
+def at_rows() -> set[int]:
+    """The processes of scans that are at a row."""
+    found = set()
+    for child in list(scan_process._every):
+        with contextlib.suppress(ValueError):
+            if memoryview(child._memory).cast("q")[0] >= 0:
+                found.add(child._process.pid)
+    return found
+
+
+def under_way(ended: Collection[int] = ()) -> int:
+    """The process of a scan that is at a row; waits for it. ended: processes of scans that have ended at theirs."""
     while True:
-        for child in list(scan_process._every):
-            with contextlib.suppress(ValueError):
-                if memoryview(child._memory).cast("q")[0] >= 0:
-                    return child._process.pid
+        for pid in at_rows().difference(ended):
+            return pid
         time.sleep(0.02)
 
 
@@ -237,7 +245,8 @@ def under_way() -> int:
 def ended_by(interrupt: Callable[[], object]) -> Iterator[None]:
     """Interrupt the scan that is made within once it is at a row; it has to end at once, and its process with it."""
     pids: list[int] = []
-    thread = threading.Thread(target=lambda: (pids.append(under_way()), interrupt()))
+    ended = at_rows()  # an interrupt before the scan would be of whatever runs then
+    thread = threading.Thread(target=lambda: (pids.append(under_way(ended)), interrupt()))
     thread.start()
     began = time.monotonic()
     yield
