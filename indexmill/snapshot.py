@@ -138,6 +138,11 @@ class Snapshot:
         """The version number; None for an exported folder, which does not record it, and for a candidate."""
         return None if self.ref is None else self.ref.version
 
+    @property
+    def has_cache(self) -> bool:
+        """True if a cache on the disk keeps what readers put together of shards."""
+        return self._assemblies is not None
+
     # Retrieval
 
     @property

@@ -92,7 +92,8 @@ def command(
         parameters |= others
         where, principals = options.where or None, principals_of(options)
         given_all = {**by._asdict(), "where": where, "parameters": parameters, "principals": principals}
-        with Waiting(f"retrieving by {method}", only_terminals=True):
+        tip = "" if snapshot.has_cache else " (quicker the next time with --cache DIR)"
+        with Waiting(f"retrieving by {method}{tip}", only_terminals=True):
             hits = snapshot.retrieve(question, method=method, k=k, **given_all)
         say_what_is_hidden(snapshot, principals)
         if options.json:

@@ -85,10 +85,12 @@ def test_nothing_is_kept_unless_a_cache_is_named(store: Path, tmp_path: Path, mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     with indexmill.open(store) as snapshot:
         snapshot.retrieve("Who met the mayor?", "fused")
+        assert not snapshot.has_cache
     assert not (tmp_path / "home").exists()
     monkeypatch.setenv("INDEXMILL_CACHE", str(tmp_path / "named"))
     with indexmill.open(store) as snapshot:
         snapshot.retrieve("Who met the mayor?", "fused")
+        assert snapshot.has_cache
         assert {path.parent.name for path in (tmp_path / "named").glob("assembled/*/*.json")} == {
             snapshot.ref.manifest if snapshot.ref else ""
         }
