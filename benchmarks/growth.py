@@ -12,7 +12,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
@@ -29,6 +29,7 @@ __all__ = [
     "measured_laws",
     "parse_law",
     "scaled",
+    "with_steps_of",
 ]
 
 DRIVER, END = "(driver)", "(end)"
@@ -246,6 +247,21 @@ def _scaled_part(part: RecordedPart, seconds: float, size: float) -> RecordedPar
         bytes_made=round(part.bytes_made * size),
         raised_bytes=round(part.raised_bytes * size),
     )
+
+
+def with_steps_of(run: RecordedRun, other: RecordedRun, names: Collection[str]) -> RecordedRun:
+    """A run with some steps as another run over the same corpus made them, of another release or encoder.
+
+    Raises ValueError if one of the runs has no such step.
+    """
+    found = {step.name: step for step in other.steps}
+    if missing := sorted(set(names) - (found.keys() & {step.name for step in run.steps})):
+        raise ValueError(f"not both runs have the steps {', '.join(missing)}")
+    steps = (
+        dataclasses.replace(found[step.name], group=step.group, needs=step.needs) if step.name in names else step
+        for step in run.steps
+    )
+    return dataclasses.replace(run, steps=tuple(steps))
 
 
 def in_waves(run: RecordedRun, shards: int) -> RecordedRun:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.simulate replay STORE [--run RUN] [--workers 1,2,8,64,512]
     python -m benchmarks.simulate scale STORE (--documents N | --tokens N) [--with SMALLER_STORE ...]
-                                        [--law STAGE=LAW ...] [--wave-shards N] [--worker-price X] [--store-price X]
+                                        [--law STAGE=LAW ...] [--steps-of STORE STEP ...] [--wave-shards N]
+                                        [--worker-price X] [--store-price X]
     python -m benchmarks.simulate validate CORPUS.jsonl [--documents 300] [--real] [--rounds 3]
 
 `replay` takes the run of a store that made the most parts: its graph of steps, the seconds of each part, the driver's
@@ -18,8 +19,10 @@ processes, publishing). `bound` is the longest chain of parts: no number of work
 
 `scale` lets the corpus grow first. The parts of shards and groups become more, those of the whole corpus longer: N by
 default, or by the exponent between the runs of STORE and of smaller stores (`--with`), or as `--law` says (`parts`,
-`constant`, `linear`, `nlogn`, an exponent). The laws are printed. `--tokens` counts tokens of passages of the published
-version. With `--wave-shards`, as a backfill. Prices are per worker and hour, and per GB of the store and month.
+`constant`, `linear`, `nlogn`, an exponent). The laws are printed. `--steps-of` takes some steps from another run over
+the same corpus, such as one of a later release with a cheap encoder. `--tokens` counts tokens of passages of the
+published version. With `--wave-shards`, as a backfill. Prices are per worker and hour, and per GB of the store and
+month.
 
 `validate` builds the first documents of a corpus with one worker and with two, in turn, and plays the run with one on
 two, and the other way round. The machine has to be quiet. Says how much slower two processes are than one here, which
@@ -46,7 +49,7 @@ from typing import Any
 import yaml
 
 import indexmill
-from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws, parse_law, scaled
+from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws, parse_law, scaled, with_steps_of
 from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.recorded_run import NO_STORE, Clock, RecordedRun, StoreModel, graph_of, read_run
 from benchmarks.schedule import Played, Workers, critical_path, play
@@ -264,6 +267,12 @@ def command_replay(chosen: argparse.Namespace) -> int:
 def command_scale(chosen: argparse.Namespace) -> int:
     """Print a recorded run over a larger corpus."""
     run = read_run(open_store(chosen.store), chosen.run)
+    if chosen.steps_of:
+        place, *names = chosen.steps_of
+        try:
+            run = with_steps_of(run, read_run(open_store(place)), names)
+        except ValueError as error:
+            raise SystemExit(f"--steps-of {place}: {error}") from error
     others = [read_run(open_store(store)) for store in chosen.smaller]
     print(describe_machine())
     show_run(run, chosen.store)
@@ -445,6 +454,9 @@ def parser() -> argparse.ArgumentParser:
     scale.add_argument("--with", dest="smaller", nargs="+", default=[], help="stores of smaller corpora")
     scale.add_argument("--law", type=_law, nargs="+", default=[])
     scale.add_argument("--wave-shards", type=int)
+    scale.add_argument(
+        "--steps-of", nargs="+", default=[], metavar=("STORE", "STEP"), help="steps as the run of STORE made them"
+    )
     scale.add_argument("--worker-price", type=float)
     scale.add_argument("--store-price", type=float)
     scale.set_defaults(run_command=command_scale)

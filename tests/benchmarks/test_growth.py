@@ -19,6 +19,7 @@ from benchmarks.growth import (
     measured_laws,
     parse_law,
     scaled,
+    with_steps_of,
 )
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep, graph_of
 from benchmarks.schedule import Workers, play
@@ -109,6 +110,17 @@ def test_comparing_all_rows_is_quadratic_in_ranges_that_are_64_at_most(factor: i
     assert [one.seconds for one in whole.parts] == [factor]
     alone = run(dataclasses.replace(ranges, rounds=(joined,)))
     assert laws_of(alone)["zoom_links"].exponent == 2  # few rows are compared in one part
+
+
+def test_steps_are_taken_from_another_run_over_the_same_corpus() -> None:
+    quicker = step("resolve", *(part("resolve", f"e{number}", 0.5) for number in (0, 1)), needs=("other",))
+    found = with_steps_of(RUN, run(SCAN, dataclasses.replace(quicker, group=7)), ["resolve"])
+    assert [one.name for one in found.steps] == [one.name for one in RUN.steps]
+    assert found.steps[2] == dataclasses.replace(quicker, needs=("split",))
+    assert (*found.steps[:2], *found.steps[3:]) == (*RUN.steps[:2], *RUN.steps[3:])
+    for name in ("tree", "unknown"):
+        with pytest.raises(ValueError, match=f"not both runs have the steps {name}"):
+            with_steps_of(RUN, run(SCAN, quicker), [name])
 
 
 def test_the_same_corpus_is_the_same_run() -> None:
