@@ -55,8 +55,8 @@ _LEAST = 0.5
 class Law:
     """How a stage grows with the corpus: the number of its parts, or the seconds and bytes of each part.
 
-    exponent: of the factor of the corpus. logarithm: the seconds grow by that of the documents, too. most: the parts
-    are so many at most, and the exponent is that of the seconds of all. why: where the law is from.
+    exponent: of the factor of the corpus. logarithm: the seconds grow by that of the documents, too. most: the most
+    parts; the exponent is then that of all parts' seconds together. why: where the law is from.
     """
 
     exponent: float

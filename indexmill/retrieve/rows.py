@@ -52,10 +52,11 @@ class Rows:
         """The columns of one shard as Arrow arrays by name. Raises CorruptBlob."""
         shard = self._shards.get(number)
         if shard is None:
+            mapped = self._map(number)  # may wait for who opens artifacts, and that for this lock
             with self._lock:
                 shard = self._shards.get(number)
                 if shard is None:
-                    shard = self._shards[number] = self._map(number) or self._read(number, self._columns)
+                    shard = self._shards[number] = mapped or self._read(number, self._columns)
         return shard
 
     def value(self, row: int, column: str) -> Any:
@@ -90,9 +91,12 @@ class Rows:
         return self._read(number, [name])[name]
 
     def _map(self, number: int) -> dict[str, Any] | None:
-        """The columns of one shard, mapped; None if no cache keeps the tables."""
+        """The columns of one shard, mapped; None if no cache keeps the tables, or keeps them damaged."""
         batches = self._artifacts.unpacked(self._name, self._columns)
-        return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))
+        try:
+            return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))
+        except CorruptBlob:
+            return None
 
     def _read(self, number: int, columns: list[str]) -> dict[str, Any]:
         from indexmill.store.tables import read_batch

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, overload
 
 from indexmill.errors import CorruptBlob, StoreError
+from indexmill.forks import Lock
 from indexmill.text.counted import byte_size
 
 if TYPE_CHECKING:
@@ -37,16 +40,26 @@ def write_batches(file: BinaryIO, batches: Callable[[], Iterator[pa.RecordBatch]
 
 
 class ArrowFile(Sequence["pa.RecordBatch"]):
-    """The batches of an Arrow file that this program has written, mapped read-only."""
+    """The batches of an Arrow file that this program has written, mapped read-only. Thread-safe.
+
+    Opening it and taking a batch raise CorruptBlob if it cannot be read.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises CorruptBlob if it cannot be read."""
+        import pyarrow as pa
+
+        self._path, self._lock = path, Lock()
+        with self._reading():
+            self._reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         import pyarrow as pa
 
         try:
-            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            yield
         except (pa.ArrowException, OSError) as error:
-            raise CorruptBlob(f"{path} cannot be read as an Arrow file: {error}") from error
+            raise CorruptBlob(f"{self._path} cannot be read as an Arrow file: {error}") from error
 
     def __len__(self) -> int:
         return int(self._reader.num_record_batches)
@@ -58,4 +71,5 @@ class ArrowFile(Sequence["pa.RecordBatch"]):
     def __getitem__(self, number: int | slice) -> pa.RecordBatch | list[pa.RecordBatch]:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        return self._reader.get_batch(range(len(self))[number])
+        with self._lock, self._reading():
+            return self._reader.get_batch(range(len(self))[number])

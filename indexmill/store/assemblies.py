@@ -47,7 +47,7 @@ _UNPACKED = 8
 
 
 class Assembly(Record):
-    """The record of what was assembled: the digest and the bytes of its file, and the identity of the verified one."""
+    """The record of what was assembled: the digest and the bytes of its file, and which file was verified."""
 
     digest: Digest
     bytes: int
@@ -99,10 +99,17 @@ class Assemblies:
         kept = self._read(record)
         if kept is None:
             return None
-        trust_blob(self._cache.folder, kept.digest, tuple(kept.file))
         try:
+            status = (self._cache.folder / blob_path(kept.digest)).stat()
+            is_known = is_own(status) and kept.file == _file_of(status)
+            if is_known:
+                trust_blob(self._cache.folder, kept.digest, identity_of(status))
             path = self._cache.find(kept.digest, kept.bytes)
-            return None if path is None else opened(path)
+            if path is None:
+                return None
+            if not is_known:
+                self._note(record, kept.digest, kept.bytes)
+            return opened(path)
         except (OSError, StoreError):
             return None
 
@@ -112,14 +119,18 @@ class Assemblies:
 
     def _write(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
         digest, size = self._cache.keep(write)
-        file = identity_of((self._cache.folder / blob_path(digest)).stat())
         is_first = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as draft:  # for this user alone
-            draft.write(Assembly(digest=digest, bytes=size, file=list(file)).to_bytes())
-        Path(draft.name).replace(record)
+        self._note(record, digest, size)
         if is_first:
             self._forget_evicted()
+
+    def _note(self, record: Path, digest: str, size: int) -> None:
+        """Write a record of a verified file."""
+        file = _file_of((self._cache.folder / blob_path(digest)).stat())
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as draft:  # for this user alone
+            draft.write(Assembly(digest=digest, bytes=size, file=file).to_bytes())
+        Path(draft.name).replace(record)
 
     def _forget_evicted(self) -> None:
         """Remove the records of this user's of snapshots of which the cache has no arrays any more."""
@@ -145,3 +156,9 @@ class Assemblies:
                 return Assembly.from_bytes(file.read(), str(record)) if is_mine else None
         except (OSError, StoreError):
             return None
+
+
+def _file_of(status: os.stat_result) -> list[int]:
+    """What a record says of a file: its identity but for the device, which another start of the machine may number
+    otherwise."""
+    return [status.st_ino, status.st_size, status.st_mtime_ns]

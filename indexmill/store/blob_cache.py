@@ -109,6 +109,8 @@ class BlobCache:
         with self._writing(), self._temporary() as (temporary, descriptor):
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 write(file)
+                file.flush()
+                os.fsync(file.fileno())  # its readers trust what was verified
             digest, size = hash_file(temporary)
             self._name(digest, temporary, descriptor)
         self._make_room(size)

@@ -139,8 +139,8 @@ def _write(file: BinaryIO, header: bytes, entries: list[_Entry], arrays: Mapping
 class Pack(Mapping[str, NDArray[Any]]):
     """The arrays of a file, read-only and mapped: a page is read when it is touched.
 
-    The map lives as long as any of its arrays, and holds no open file: a process may open a thousand, and a reader maps
-    more packs than that.
+    The map lives as long as any of its arrays, and holds no open file: a reader maps more packs than the thousand files
+    that a process may usually open.
     """
 
     def __init__(self, path: Path, buffer: pa.Buffer, start: int, entries: list[_Entry]) -> None:
@@ -217,8 +217,8 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
     import pyarrow as pa
 
     try:
-        with pa.memory_map(str(path)) as file:  # numpy's and Python's maps keep a descriptor each
-            found = file.read_buffer()
+        with pa.memory_map(os.fsencode(path)) as file:  # numpy's and Python's maps keep a descriptor each
+            found = file.read_buffer(1).parent  # to ask for all of it would read ahead
     except OSError as error:
         raise CorruptBlob(f"{path} cannot be read: {error.strerror or error}") from error
     if found.size != size:

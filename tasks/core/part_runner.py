@@ -190,7 +190,7 @@ class PartRunner:
         return receipts
 
     def kept(self, stage: Stage[Any], receipts: Parts) -> Parts:
-        """Receipts of a stage with those that `parts` has of it, which has them all then, if versions list them."""
+        """The receipts of a stage: if versions list its parts, with those in `parts`, where all are then kept."""
         if stage.listed:
             receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
             self.parts[stage.name] = receipts

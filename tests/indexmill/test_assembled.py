@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import indexmill
 from flows.run import build_inline
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.entity_labels import EntityLabels
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from tasks.core.report import Silent
@@ -133,6 +136,28 @@ def test_a_damaged_shard_fails_the_questions_that_need_it(store: Path, tmp_path:
                     errors.append(str(error))
     assert 0 < len(errors) < 2 * len(asked)
     assert all(lost.digest in error for error in errors)
+
+
+def test_who_unpacks_tables_and_who_opens_artifacts_do_not_wait_for_each_other(store: Path, tmp_path: Path) -> None:
+    with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
+        labels, opening = EntityLabels(snapshot), threading.Event()
+        rows = np.arange(3)
+
+        def open_slowly() -> int:  # as `once` does while a retriever is opened
+            opening.set()
+            time.sleep(0.3)
+            return len(labels.ids(rows))
+
+        asking = [
+            threading.Thread(target=lambda: snapshot.once("opened slowly", open_slowly), daemon=True),
+            threading.Thread(target=lambda: (opening.wait(), labels.shown(rows, None)), daemon=True),
+            threading.Thread(target=lambda: (opening.wait(), labels.passages()), daemon=True),
+        ]
+        for one in asking:
+            one.start()
+        for one in asking:
+            one.join(60)
+        assert not any(one.is_alive() for one in asking)
 
 
 def test_kept_arrays_cannot_be_written(store: Path, tmp_path: Path) -> None:

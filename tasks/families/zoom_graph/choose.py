@@ -270,7 +270,7 @@ class Coding:
         return keys[stay]
 
     def merged(self, found: Sequence[Keys], cap: int) -> Keys:
-        """The first `cap` choices of each row, in order, of several lists that each have no more of a row."""
+        """The first `cap` choices of each row, in order, of several lists with at most `cap` of a row each."""
         if len(found) == 1:
             return found[0]
         keys = np.concatenate([np.empty(0, dtype=np.int64), *found])

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.schema import LINKS
 from indexmill.families.zoom_graph.similar import UnknownName
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, smallest
+from storage.receipts import find
 from tasks.core.part_runner import PartSpec, row_space_of
 from tasks.core.run import Run
-from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, part_key, worker_arg
 from tasks.families.zoom_graph import compare
 from tasks.families.zoom_graph.blocks import block_digest, blocks_of, joined_pairs
 from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links, is_much, joined_links
@@ -70,11 +71,17 @@ def _compared(run: Run, spec: PartSpec) -> PartSpec:
     settings: Any = spec.settings
     keyed = compare.CompareSettings(**settings.keyed(), source=SOURCES[spec.shard])
     ranges = {f"{spec.shard}-{bits}": replace(keyed, bits=bits) for bits in row_ranges(len(spec.inputs))}
-    if len(ranges) == 1 or _can_refresh(run, spec):
+    if len(ranges) == 1 or _is_made(run, spec) or _can_refresh(run, spec):
         return spec
     parts = run.make(compare.STAGE, [PartSpec(label, spec.inputs, own) for label, own in ranges.items()])
-    choices = tuple(parts[label].outputs["choices"] for label in ranges)
+    choices = tuple(parts[label].outputs["choices"] for label in ranges if label in parts)  # a replay makes none
     return replace(spec, settings=replace(settings, choices=choices))
+
+
+def _is_made(run: Run, spec: PartSpec) -> bool:
+    """True if the part is there: an earlier version had the same rows."""
+    key = part_key(STAGE, spec.shard, spec.settings, spec.inputs)
+    return not run.cold and find(run.store, STAGE.name, key) is not None
 
 
 def _can_refresh(run: Run, spec: PartSpec) -> bool:

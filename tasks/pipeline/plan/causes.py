@@ -88,7 +88,12 @@ class ParentReplay(BaseRun):
         self.parts: dict[str, Parts] = {}
         for entry in entries:
             receipt = Receipt(
-                stage=entry.stage, key=entry.key, shard=entry.shard, outputs=entry.outputs, run_id="parent"
+                stage=entry.stage,
+                key=entry.key,
+                shard=entry.shard,
+                outputs=entry.outputs,
+                row_space=entry.row_space,
+                run_id="parent",
             )
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
         self.labels = list(self.parts.get("ingest", {}))
@@ -216,6 +221,9 @@ def _cause(
     stage = part.stage.name
     if stage == "encoder":  # its conversion is part of the model's fingerprint
         return "model"
+    if not part.stage.listed:  # for parts that cannot start from earlier ones: of another model, or other settings
+        origins = {origin[digest] for digest in part.spec.inputs.values() if digest in origin}
+        return next((cause for cause in CAUSES if cause in origins), "settings")
     specs = former.specs.get(stage, {})
     if not specs:
         return "settings"  # a family that was switched on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob
-from indexmill.store.assemblies import Assemblies
+from indexmill.store import assemblies as module
+from indexmill.store.arrow_file import ArrowFile
+from indexmill.store.assemblies import Assemblies, Assembly
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.packs import Pack
 from tests.paths import ROOT
@@ -184,3 +187,45 @@ def test_the_next_process_trusts_the_file_that_was_verified_and_no_other(tmp_pat
         other = blob.with_name("other")
         other.write_bytes(blob.read_bytes())
         other.replace(blob)
+
+
+def test_a_file_that_others_can_write_is_read_before_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Counted()
+    assemblies(tmp_path).arrays("links.1", make)
+    trusted: list[str] = []
+    monkeypatch.setattr(module, "trust_blob", lambda _, digest, __: trusted.append(digest))
+    assemblies(tmp_path).arrays("links.1", make)
+    assert len(trusted) == 1
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    blob.chmod(0o666)
+    assert assemblies(tmp_path).arrays("links.1", make)["rows"].tolist() == list(range(7))
+    assert (len(trusted), make.calls) == (1, 1)
+
+
+def test_a_file_that_is_another_one_is_trusted_once_it_was_read(tmp_path: Path) -> None:
+    make = Counted()
+    assemblies(tmp_path).arrays("links.1", make)
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    other = blob.with_name("other")
+    other.write_bytes(blob.read_bytes())
+    other.chmod(0o444)
+    other.replace(blob)
+    record = tmp_path / "assembled" / MANIFEST / "links.1.json"
+    assemblies(tmp_path).arrays("links.1", make)
+    assert Assembly.from_bytes(record.read_bytes(), "").file[0] == blob.stat().st_ino
+    assert make.calls == 1
+
+
+def test_batches_of_a_damaged_file_are_corrupt(tmp_path: Path) -> None:
+    make = CountedBatches(batch("one"), batch("two", "three"))
+    assemblies(tmp_path).batches("rows.1", 100, make)
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    data = blob.read_bytes()
+    for place in range(8, len(data) - 200, 8):
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(data[:place] + b"\xff" * 8 + data[place + 8 :])
+        with contextlib.suppress(CorruptBlob):
+            for one in ArrowFile(damaged):
+                assert one.num_columns == 2

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from indexmill.errors import CorruptBlob
+from indexmill.store import checked_packs
 from indexmill.store.checked_packs import CheckedPacks, describe_packs
 from indexmill.store.listing import Artifact
 from indexmill.store.packs import Pack, open_pack, write_pack
@@ -91,11 +92,40 @@ def test_descriptions_of_other_packs_are_refused(packs: Packs) -> None:
         CheckedPacks([artifact for artifact, _ in packs], described)
 
 
-def test_a_file_that_shrinks_after_its_check_is_corrupt(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_shrinks_after_its_check_has_to_be_checked(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
     known = checked(packs)
     artifact, path = packs[2]
     status = path.stat()
     path.write_bytes(path.read_bytes()[:-1])
     monkeypatch.setattr(Path, "stat", lambda *_, **__: status)
-    with pytest.raises(CorruptBlob, match="expected"):
-        known.open(artifact, path)
+    assert known.open(artifact, path) is None
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_who_can_set_back_the_time_of_a_file_is_not_trusted(
+    packs: Packs, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked_packs, "is_own", lambda _: ours)
+    known = checked(packs)
+    artifact, path = packs[2]
+    time.sleep(0.02)  # clocks of files are coarse
+    os.utime(path, ns=(1, path.stat().st_mtime_ns))
+    assert (known.open(artifact, path) is not None) == ours
+
+
+def test_a_file_that_changes_while_it_is_checked_has_to_be_checked(packs: Packs) -> None:
+    def check(artifact: Artifact) -> Pack:
+        path = {one.name: path for one, path in packs}[artifact.name]
+        found = open_pack(path)
+        os.utime(path, ns=(1, 1))
+        return found
+
+    known = CheckedPacks([artifact for artifact, _ in packs], describe_packs(packs, check))
+    assert [known.open(*pack) for pack in packs] == [None] * 3
+
+
+def test_a_file_that_goes_or_is_older_than_time_is_no_error(packs: Packs) -> None:
+    os.utime(packs[0][1], ns=(1, -5_000_000_000))
+    packs[1][1].unlink()
+    known = checked(packs)
+    assert [known.open(*pack) is not None for pack in packs] == [True, False, True]

@@ -26,6 +26,7 @@ from storage.folder import open_folder
 from tasks.core.estimate import LlmUse, Range
 from tasks.core.report import Silent
 from tasks.families.bm25 import postings as bm25
+from tasks.families.zoom_graph import compare
 from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Documents
 from tasks.pipeline.plan.plan import Approved, Plan, cost_of
@@ -279,6 +280,27 @@ def test_another_model_makes_all_vectors(quick: Path, monkeypatch: pytest.Monkey
     assert not {"split", "bm25", "mention_links"} & causes(found).keys()
     assert [change.name for change in found.changes] == ["models.encoder.weights"]
     assert found.parts.certain == outcome.parts_made  # it makes the same bits, which nobody could know
+
+
+def test_ranges_of_rows_are_planned_where_there_are_no_links_to_start_from(
+    quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "PACKS_PER_RANGE", 0)  # 64 ranges
+    rows = documents(30, words=40)
+    chosen = settings(quick / "store", write_corpus(quick / "corpus.jsonl", rows))
+    first = plan(chosen)
+    assert (first.stages["compare_rows"].made, causes(first)["compare_rows"]) == (64, {"first"})
+    build_inline(Configuration.model_validate(chosen), progress=Silent())
+    rows["doc-0003"] = (rows["doc-0003"][0], "Another text of some words.")
+    write_corpus(quick / "corpus.jsonl", rows)
+    night = plan(chosen)
+    assert "compare_rows" not in night.stages
+    assert causes(night)["zoom_links"] == {"corpus"}
+    other = copy.deepcopy(chosen)
+    other.setdefault("families", {}).setdefault("zoom_graph", {})["cap"] = 3
+    again = plan(other)
+    assert again.stages["compare_rows"].made == 64
+    assert "settings" in causes(again)["compare_rows"] | causes(again)["zoom_links"]
 
 
 def test_another_version_of_a_stage_is_the_cause_of_what_it_makes(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
