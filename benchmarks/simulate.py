@@ -2,8 +2,8 @@
 
     python -m benchmarks.simulate replay STORE [--run RUN] [--workers 1,2,8,64,512]
     python -m benchmarks.simulate scale STORE (--documents N | --tokens N) [--with SMALLER_STORE ...]
-                                        [--law STAGE=LAW ...] [--steps-of STORE STEP ...] [--wave-shards N]
-                                        [--worker-price X] [--store-price X]
+                                        [--law STAGE=LAW ...] [--steps-of STORE STEP ... [--steps-run RUN]]
+                                        [--wave-shards N] [--worker-price X] [--store-price X]
     python -m benchmarks.simulate validate CORPUS.jsonl [--documents 300] [--real] [--rounds 3]
 
 `replay` takes the run of a store that made the most parts: its graph of steps, the seconds of each part, the driver's
@@ -270,7 +270,7 @@ def command_scale(chosen: argparse.Namespace) -> int:
     if chosen.steps_of:
         place, *names = chosen.steps_of
         try:
-            run = with_steps_of(run, read_run(open_store(place)), names)
+            run = with_steps_of(run, read_run(open_store(place), chosen.steps_run), names)
         except ValueError as error:
             raise SystemExit(f"--steps-of {place}: {error}") from error
     others = [read_run(open_store(store)) for store in chosen.smaller]
@@ -457,6 +457,7 @@ def parser() -> argparse.ArgumentParser:
     scale.add_argument(
         "--steps-of", nargs="+", default=[], metavar=("STORE", "STEP"), help="steps as the run of STORE made them"
     )
+    scale.add_argument("--steps-run", metavar="RUN", help="of that store; default: the one that made the most parts")
     scale.add_argument("--worker-price", type=float)
     scale.add_argument("--store-price", type=float)
     scale.set_defaults(run_command=command_scale)
