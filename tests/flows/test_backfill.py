@@ -398,7 +398,7 @@ def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
     with command(tmp_path, *argv, environment=prefect_environment) as going_on:
         assert going_on.wait() == 0, going_on.err
         assert going_on.left_behind() == {}
-    assert re.search(r"^(waves 1-\d of 7 were|wave 1 of 7 was) done$", going_on.err, re.MULTILINE)
+    assert re.search(r"^(waves 1-\d+ of \d+ were|wave 1 of \d+ was) done$", going_on.err, re.MULTILINE)
     told = going_on.json()
     assert told["manifest"] == expected.built.manifest
     assert told["parts_made"] + len(kept) == expected.built.parts_made
