@@ -418,15 +418,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/store/assemblies.py",
-        "        trust_blob(self._cache.folder, kept.digest, tuple(kept.file))\n",
-        "        pass\n",
+        "            is_known = is_own(status) and kept.file == _file_of(status)\n",
+        "            is_known = False\n",
         (
             "tests/indexmill/store/test_assemblies.py::test_the_next_process_trusts_the_file_that_was_verified_and_no_other",
         ),
     ),
     Mutant(
         "indexmill/store/checked_packs.py",
-        "            if path is not None and isinstance(schema, dict) and identity_of(path.stat()) == identity:\n",
+        "            if path is not None and isinstance(schema, dict) and _file_of(path.stat()) == known:\n",
         "            if path is not None and isinstance(schema, dict) and path.exists():\n",
         ("tests/indexmill/store/test_checked_packs.py::test_another_file_has_to_be_checked",),
     ),
