@@ -108,7 +108,8 @@ class Assemblies:
             if path is None:
                 return None
             if not is_known:
-                self._note(record, kept.digest, kept.bytes)
+                with contextlib.suppress(OSError):  # a cache that cannot be written is read as it is
+                    self._note(record, kept.digest, kept.bytes)
             return opened(path)
         except (OSError, StoreError):
             return None

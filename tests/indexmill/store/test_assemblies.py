@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -215,6 +216,20 @@ def test_a_file_that_is_another_one_is_trusted_once_it_was_read(tmp_path: Path) 
     record = tmp_path / "assembled" / MANIFEST / "links.1.json"
     assemblies(tmp_path).arrays("links.1", make)
     assert Assembly.from_bytes(record.read_bytes(), "").file[0] == blob.stat().st_ino
+    assert make.calls == 1
+
+
+def test_a_cache_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Counted()
+    assemblies(tmp_path).arrays("links.1", make)
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    blob.chmod(0o666)  # so that it is verified, and its record written again
+
+    def refuse_draft(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(module.tempfile, "NamedTemporaryFile", refuse_draft)
+    assert assemblies(tmp_path).arrays("links.1", make)["rows"].tolist() == list(range(7))
     assert make.calls == 1
 
 
