@@ -24,6 +24,7 @@ import subprocess
 import tempfile
 import threading
 import unicodedata
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -322,6 +323,7 @@ class _Reader:
         except FileNotFoundError as error:
             self._errors.close()
             raise _no_git(where) from error
+        self.close = weakref.finalize(self, _end, self._process, self._errors, self._process_id)
 
     @property
     def usable(self) -> bool:
@@ -375,19 +377,16 @@ class _Reader:
             stack.pop_all()
         return file
 
-    def close(self) -> None:
-        """End the process; a forked one leaves it to the one that started it."""
-        self._errors.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):  # a question that was never sent
-                cast("IO[bytes]", pipe).close()
-        if self._process_id == os.getpid():
-            self._process.kill()
-            self._process.wait()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_process"):
-            self.close()
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -> None:
+    """End a reader's process; a forked one leaves it to the one that started it."""
+    errors.close()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):  # a question that was never sent
+            cast("IO[bytes]", pipe).close()
+    if process_id == os.getpid():
+        process.kill()
+        process.wait()
 
 
 def _checked_url(repository: str) -> str | None:
