@@ -36,7 +36,7 @@ from indexmill.families.zoom_graph.search import ZoomGraph
 from indexmill.families.zoom_graph.similar import STEP, NamedRows, linked
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.snapshot import Snapshot
-from tasks.families.zoom_graph.blocks import block_digest, blocks_of
+from tasks.families.zoom_graph.blocks import block_digest, blocks_of, refreshed_cells
 from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, find_links
 from tasks.families.zoom_graph.links import known_links, state_of
 
@@ -199,13 +199,13 @@ def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
     began = time.process_time()
     found = find_links(rows, rule)
     compared = time.process_time()
-    blocks = blocks_of(found)
-    state = state_of(found, rule, ["00" * 32], blocks.values())
+    blocks = dict(blocks_of(found))
+    state = state_of(found, rule, ["00" * 32], blocks.items())
     divided = time.process_time()
     peak = peak_memory()
     linked(blocks.values(), NamedRows(rows.names))
     told: dict[str, Any] = {
-        "links": len(found.low),
+        "links": len(found.pairs),
         "full rows": found.full,
         "CPU s": round(compared - began, 1),
         "of it in blocks": round(divided - compared, 2),
@@ -222,8 +222,10 @@ def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
             after = night(rows, changed, edits)
             began = time.process_time()
             known = known_links(state, rows, blocks.values(), rule)
-            refreshed = find_links(after, rule, known)
-            divided_again = blocks_of(refreshed)
+            assert known is not None
+            refreshed = find_links(after, rule, known.links)
+            assert refreshed.origins is not None
+            divided_again = dict(blocks_of(refreshed, refreshed_cells(after, refreshed.origins, known.cells)))
             spent = time.process_time() - began
             new = [one for one in divided_again.values() if block_digest(one).tobytes() not in held]
             told[f"{changed} {'edited' if edits else 'replaced'}"] = (

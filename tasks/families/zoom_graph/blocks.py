@@ -12,19 +12,30 @@ plane cuts through a neighbourhood. The cell nearest to both rows of a pair is n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.similar import NamedRows, pairs_of
+from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import smallest
-from tasks.families.zoom_graph.choose import LinkedRows, Links
+from tasks.families.zoom_graph.choose import Coding, LinkedRows, Links
 
-__all__ = ["ROWS_PER_BLOCK", "block_digest", "blocks_of", "cells_of", "joined_pairs"]
+__all__ = [
+    "ROWS_PER_BLOCK",
+    "block_digest",
+    "blocks_of",
+    "cells_of",
+    "joined_pairs",
+    "label_of",
+    "lower_names",
+    "refreshed_cells",
+]
 
 Rows = NDArray[np.int64]
+Names = NDArray[np.uint64]
 Block = Mapping[str, NDArray[Any]]
 
 ROWS_PER_BLOCK = 64
@@ -32,31 +43,52 @@ ROWS_PER_BLOCK = 64
 
 _LETTER = "z"  # of the labels; `tasks.core.groups` has those of others
 _TILE = 4096  # rows whose centres are looked for at once
+_PIECE = 1 << 20  # pairs that are decoded at once
 
 
-def blocks_of(links: Links, cells: Rows | None = None) -> dict[str, dict[str, NDArray[Any]]]:
-    """The blocks of some links, by label: a letter and the name of the centre. cells: of all rows, where known."""
-    rows = links.rows
-    places = _centres(rows)
-    cells = (cells_of(rows) if cells is None else cells)[links.low]
-    order = cells.argsort(kind="stable")
-    bounds = cells[order].searchsorted(np.arange(max(len(places), 1) + 1))
-    found = {}
-    for cell, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | None, dict[str, NDArray[Any]]]]:
+    """Each block of some links, with the name of its centre, in their order. cells: of all rows, where known.
+
+    Without any centre there is one block, of None.
+    """
+    rows, coding = links.rows, Coding(len(links.rows))
+    centres = rows.names[_centres(rows)].tolist() or [None]
+    cells = cells_of(rows) if cells is None else cells
+    order = cells.argsort(kind="stable")  # rows by cell; they take each other's place, so that pairs are in this order
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    pairs = np.empty_like(links.pairs)
+    for first in range(0, len(pairs), _PIECE):
+        low, high, steps = coding.ends(links.pairs[first : first + _PIECE])
+        pairs[first : first + _PIECE] = coding.joined(place[low], high, steps)
+    pairs.sort()
+    bounds = pairs.searchsorted(coding.first_pairs(cells[order].searchsorted(np.arange(len(centres) + 1))))
+    for centre, first, last in zip(centres, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if first < last:
-            label = f"{_LETTER}{int(rows.names[places[cell]]):016x}" if len(places) else _LETTER
-            found[label] = _block(links, order[first:last])
-    return found
+            low, high, steps = coding.ends(pairs[first:last])
+            yield centre, _block(rows.names, order[low], high, steps)
 
 
-def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> tuple[Rows, Rows, Rows]:
-    """The pairs of some blocks, in the order that `Links` has; raises UnknownName."""
-    named = NamedRows(rows.names)
-    found = [pairs_of(block, named) for block in blocks]
-    empty = np.empty(0, dtype=np.int64)
-    low, high, steps = (np.concatenate([empty, *(pairs[i] for pairs in found)]) for i in range(3))
-    order = np.argsort((low << 32) | high, kind="stable")
-    return low[order], high[order], steps[order].astype(np.int64)
+def label_of(centre: int | None) -> str:
+    """The label of a block: a letter, and the name of its centre."""
+    return _LETTER if centre is None else f"{_LETTER}{centre:016x}"
+
+
+def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]:
+    """The pairs of some blocks, as `Links` has them; raises UnknownName."""
+    named, coding = NamedRows(rows.names), Coding(len(rows))
+    found = [np.empty(0, dtype=np.int64)]
+    for block in blocks:
+        low, high, steps = pairs_of(block, named)
+        found.append(coding.joined(low, high, steps.astype(np.int64)))
+    pairs = np.concatenate(found)
+    pairs.sort()
+    return pairs
+
+
+def lower_names(block: Block) -> Names:
+    """The names of the rows that have pairs in a block as the lower ones: those that lie in its cell."""
+    return block["names"][row_lengths(block["indptr"]) > 0]
 
 
 def block_digest(block: Block) -> NDArray[np.uint8]:
@@ -68,14 +100,42 @@ def block_digest(block: Block) -> NDArray[np.uint8]:
     return np.frombuffer(digest.digest()[:16], dtype=np.uint8)
 
 
-def cells_of(rows: LinkedRows, some: slice = slice(None)) -> Rows:
+def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
     """The number of the nearest centre of each of some rows; 0 if there is none."""
-    vectors, places = rows.vectors[some], _centres(rows)
-    cells = np.zeros(len(vectors), dtype=np.int64)
+    numbers, places = np.arange(len(rows))[some], _centres(rows)
+    cells = np.zeros(len(numbers), dtype=np.int64)
     if len(places) > 1:
         centres = rows.vectors[places].astype(np.float32).T
-        for first in range(0, len(vectors), _TILE):
-            cells[first : first + _TILE] = (vectors[first : first + _TILE].astype(np.float32) @ centres).argmax(1)
+        for first in range(0, len(numbers), _TILE):
+            tile = rows.vectors[numbers[first : first + _TILE]].astype(np.float32)
+            cells[first : first + _TILE] = (tile @ centres).argmax(1)
+    return cells
+
+
+def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
+    """The cells of all rows, most of them from an earlier set.
+
+    origins: as in `Links`. earlier: rows of the earlier set that lay in the cell of a centre, by its name, or some.
+    """
+    places = _centres(rows)
+    is_kept = origins[places] >= 0
+    was = np.full(origins.max(initial=-1) + 2, -1)  # the cell of each earlier row; the last is that of no row
+    for number, centre in zip(is_kept.nonzero()[0].tolist(), rows.names[places[is_kept]].tolist(), strict=True):
+        lay = earlier.get(centre, origins[:0])
+        was[lay[lay < len(was) - 1]] = number
+    cells: Rows = was[origins]
+    known, new = (cells >= 0).nonzero()[0], (~is_kept).nonzero()[0]
+    if len(new):
+        centres = rows.vectors[places].astype(np.float32)
+        for first in range(0, len(known), _TILE):
+            some = known[first : first + _TILE]
+            tile = rows.vectors[some].astype(np.float32)
+            own, others = np.einsum("ij,ij->i", tile, centres[cells[some]]), tile @ centres[new].T
+            best = others.argmax(1)
+            value, cell = others[np.arange(len(some)), best], new[best]
+            cells[some] = np.where((value > own) | ((value == own) & (cell < cells[some])), cell, cells[some])
+    (rest,) = (cells < 0).nonzero()
+    cells[rest] = cells_of(rows, rest)
     return cells
 
 
@@ -84,12 +144,11 @@ def _centres(rows: LinkedRows) -> Rows:
     return (rows.names < np.uint64((1 << 64) // ROWS_PER_BLOCK)).nonzero()[0]
 
 
-def _block(links: Links, some: Rows) -> dict[str, NDArray[Any]]:
-    low, high = links.low[some], links.high[some]
+def _block(names: Names, low: Rows, high: Rows, steps: Rows) -> dict[str, NDArray[Any]]:
     ends = np.union1d(low, high)
     return {
-        "names": links.rows.names[ends],
+        "names": names[ends],
         "indptr": smallest(np.append(low.searchsorted(ends), len(low))),
         "partners": smallest(ends.searchsorted(high)),
-        "steps": links.steps[some].astype(np.int16),
+        "steps": steps.astype(np.int16),
     }

@@ -8,11 +8,14 @@ The links themselves are what a refresh starts from. What a row chose is known f
 chose and others, which are beyond its limit only if they are worse than `cap` choices. So is its bound: every row above
 is among its choices. A refresh compares new rows with all, and again those rows that choose less than before: a choice
 is gone, or the limit fell, and no new row took the place. That is why no candidates beyond the links are stored.
+
+Of millions of rows there are a hundred times as many choices. They are one array of integers (`Coding`), which is cut,
+translated and turned into pairs in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.similar import LARGEST_STEP, STEP
 from indexmill.retrieve.columns import runs
 from indexmill.retrieve.grid import UNIT
-from tasks.families.zoom_graph.moments import Moments, estimated_limits
+from tasks.families.zoom_graph.moments import SAMPLE, Moments, Polynomials
 
 __all__ = [
     "MOST_ROWS",
@@ -34,6 +37,7 @@ __all__ = [
     "find_links",
     "is_much",
     "joined_links",
+    "order_of",
 ]
 
 Rows = NDArray[np.int64]
@@ -54,49 +58,73 @@ _STEPS = 1 << _STEP_BITS
 @dataclass(frozen=True)
 class LinkRule:
     """threshold: standard deviations above a row's mean. cap: most links that a row chooses. exact_rows: most rows
-    whose moments are exact."""
+    whose moments are exact; of more, they are estimated from a sample of so many."""
 
     threshold: float = 3.0
     cap: int = 64
     exact_rows: int = 65_536
+    sample: int = SAMPLE
+
+    def is_exact(self, rows: int) -> bool:
+        """True if the moments of so many rows are exact."""
+        return rows <= self.exact_rows
+
+    def sampled(self, rows: int) -> int:
+        """The first rows, of so many, from which moments are taken."""
+        return rows if self.is_exact(rows) else min(self.sample, rows)
 
 
 @dataclass(frozen=True)
 class LinkedRows:
-    """names: `(n,) uint64`, ascending, no two the same. vectors: `(n, d) int16`, on the grid."""
+    """names: `(n,) uint64`, ascending, no two the same. vectors: `(n, d) int16`, on the grid.
+
+    some: the rows that have vectors, ascending, as many as `vectors`; None: all. The other rows of an earlier set are
+    those of the same names in the new one.
+    """
 
     names: NDArray[np.uint64]
     vectors: NDArray[np.int16]
+    some: Rows | None = None
 
     @classmethod
     def of(cls, names: NDArray[np.uint64], vectors: NDArray[np.int16]) -> LinkedRows:
-        """Rows in the order of their names. Rows that share a name, 64 bits of a hash, cannot be told apart: they have
-        no links."""
-        order = names.argsort(kind="stable")
-        if len(names) > 1:
-            ordered = names[order]
-            same = ordered[1:] == ordered[:-1]
-            order = order[~(np.append(same, False) | np.append(False, same))]
+        """Rows in the order of their names, without those that share one."""
+        order = order_of(names)
         return cls(names[order], vectors[order])
 
     def __len__(self) -> int:
         return len(self.names)
 
 
+def order_of(names: NDArray[np.uint64]) -> Rows:
+    """The rows by name. Those that share a name, 64 bits of a hash, cannot be told apart: they have no links."""
+    order = names.argsort(kind="stable")
+    if len(names) > 1:
+        ordered = names[order]
+        same = ordered[1:] == ordered[:-1]
+        order = order[~(np.append(same, False) | np.append(False, same))]
+    return order
+
+
 @dataclass
 class Links:
-    """low, high: `(m,)`, the rows of each pair, ascending by both. steps: `(m,)`, similarities. limits: `(n,)`.
-    moments: zeros where limits are estimated. full: rows that chose as many as they may. compared: rows compared
-    with all; the rest were reused, which nothing else shows."""
+    """pairs: in order (`Coding`). limits: `(n,)`. full: rows that chose as many as they may.
+
+    compared: rows compared with all; the rest were reused. origins: `(n,)`, the row of the earlier set that each reused
+    one is, -1 of those that are none; None where all were compared. Nothing else shows what was reused.
+    """
 
     rows: LinkedRows
     moments: Moments
     limits: Rows
-    low: Rows
-    high: Rows
-    steps: Rows
+    pairs: Keys
     full: int
     compared: int
+    origins: Rows | None = None
+
+    def ends(self) -> tuple[Rows, Rows, Rows]:
+        """Of each pair, ascending by both: the lower row, the higher one, and the similarity."""
+        return Coding(len(self.rows)).ends(self.pairs)
 
 
 @dataclass
@@ -111,7 +139,7 @@ class Choices:
 def find_links(rows: LinkedRows, rule: LinkRule, known: Links | None = None) -> Links:
     """The links of some rows; `known` are those of an earlier set, made with the same rule.
 
-    The result, but for `compared`, does not depend on `known`. Raises ValueError for more than MOST_ROWS rows.
+    Which links there are does not depend on `known`. Raises ValueError for more than MOST_ROWS rows.
     """
     n = len(rows)
     before = None if known is None else _Before(known, rows, rule)
@@ -127,90 +155,99 @@ def is_much(changed: int, rows: int) -> bool:
 
 def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
     """What consecutive rows choose of all. Raises ValueError for more than MOST_ROWS rows."""
-    table, coding = _Products(rows, rule), Coding(len(rows))
-    numbers = np.arange(len(rows))[some]
-    moments, limits = Moments.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
-    if not table.exact:
-        limits[some] = estimated_limits(rows.vectors, rule.threshold, some)
+    n = len(rows)
+    table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
+    moments, limits = Moments.zeros(n, sampled=not rule.is_exact(n)), np.zeros(n, dtype=np.int64)
     chosen = [np.empty(0, dtype=np.int64)]
-    for strip in table.strips(numbers):
+    for strip in table.strips(np.arange(n)[some]):
         found = []
         for first, products in table.of(strip):
-            if table.exact:
-                moments.add_rows(products, strip)
-                limits[strip] = moments.limits(strip, rule.threshold)
+            if not first:  # all rows, or the sample and more
+                moments.add_rows(products[:, : rule.sampled(n)], strip)
+                limits[strip] = limits_of(moments, strip)
             found.append(_nearest(coding, strip, first, products, limits[strip], rule.cap))
         chosen.append(coding.merged(found, rule.cap))
-    own = Moments(moments.sums[some], moments.squares[some])
+    own = Moments(moments.sums[some], moments.squares[some], moments.sampled)
     return Choices(np.concatenate(chosen), own, limits[some])
 
 
-def joined_links(rows: LinkedRows, rule: LinkRule, choices: Sequence[Choices]) -> Links:
-    """The links of all rows from what they choose, in their order."""
-    coding = Coding(len(rows))
-    full = sum(coding.full(one.keys, rule.cap) for one in choices)
-    low, high, steps = coding.decoded(np.concatenate([coding.pairs(one.keys) for one in choices]))
-    moments = Moments(
-        np.concatenate([one.moments.sums for one in choices]), np.concatenate([one.moments.squares for one in choices])
-    )
-    limits = np.concatenate([one.limits for one in choices])
-    return Links(rows, moments, limits, low, high, steps, full, compared=len(rows))
+def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -> Links:
+    """The links of all rows, whose vectors do not matter, from what they choose, in their order."""
+    coding, full = Coding(len(rows)), 0
+    sums, squares, limits, pairs = ([np.empty(0, dtype=np.int64)] for _ in range(4))
+    for one in choices:
+        full += coding.full(one.keys, rule.cap)
+        sums.append(one.moments.sums)
+        squares.append(one.moments.squares)
+        limits.append(one.limits)
+        pairs.append(coding.pairs(one.keys))
+    moments = Moments(np.concatenate(sums), np.concatenate(squares), sampled=not rule.is_exact(len(rows)))
+    found = coding.distinct(np.concatenate(pairs))
+    return Links(rows, moments, np.concatenate(limits), found, full, compared=len(rows))
+
+
+def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]:
+    """The limits of some rows, from the moments of all."""
+    n = len(rows)
+    if rule.is_exact(n):
+        return lambda moments, some: moments.limits(some, rule.threshold)
+    polynomials = Polynomials(rows.vectors, rule.sampled(n))
+    return lambda moments, some: polynomials.limits(moments, some, rule.threshold)
 
 
 def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
     """The links of some rows, of which most are kept from an earlier set."""
     n, kept = len(rows), before.kept
     fresh = np.delete(np.arange(n), kept)
-    table, coding, moments = _Products(rows, rule), Coding(n), Moments.zeros(n)
-    limits = np.zeros(n, dtype=np.int64) if table.exact else estimated_limits(rows.vectors, rule.threshold)
+    table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
+    moments, limits = before.moments(table), np.zeros(n, dtype=np.int64)
     choices = [before.choices(coding)]
-    if table.exact:
-        before.carry(moments, table)
     for strip in table.strips(fresh):
-        found = []
+        found, sample = [], strip < rule.sampled(n)
         for first, products in table.of(strip):
-            if table.exact:
-                moments.add_rows(products, strip)
-                moments.add(products, kept)
-                limits[strip] = moments.limits(strip, rule.threshold)
+            if not first:
+                moments.add_rows(products[:, : rule.sampled(n)], strip)
+                limits[strip] = limits_of(moments, strip)
+            if sample.any():
+                moments.add(products if sample.all() else products[sample], kept, first)
             choices.append(before.joining(products, strip, first, coding))
             found.append(_nearest(coding, strip, first, products, limits[strip], rule.cap))
         choices.append(coding.merged(found, rule.cap))
-    if table.exact:
-        limits[kept] = moments.limits(kept, rule.threshold)
+    limits[kept] = limits_of(moments, kept)
     chosen = np.concatenate(choices)
     choices.clear()
     chosen.sort(kind="stable")  # most are in order
     chosen = coding.best(coding.beyond(chosen, limits), rule.cap)
-    again = before.short(np.bincount(coding.owners(chosen), minlength=n), limits, rule.cap)
+    again = before.short(coding.counts(chosen), limits, rule.cap)
     if len(again):
-        compared_again = np.zeros(n, dtype=bool)
-        compared_again[again] = True
-        choices = [chosen[~compared_again[coding.owners(chosen)]]]
+        is_again = np.zeros(n, dtype=bool)
+        is_again[again] = True
+        choices = [_kept(chosen, lambda keys: ~is_again[coding.owners(keys)])]
         for strip in table.strips(again):
             tiles = table.of(strip)
             found = [_nearest(coding, strip, first, products, limits[strip], rule.cap) for first, products in tiles]
             choices.append(coding.merged(found, rule.cap))
         chosen = np.concatenate(choices)
+        choices.clear()
         chosen.sort(kind="stable")
     full = coding.full(chosen, rule.cap)
-    low, high, steps = coding.decoded(coding.pairs(chosen))
-    return Links(rows, moments, limits, low, high, steps, full, len(fresh) + len(again))
+    pairs = coding.distinct(coding.pairs(chosen))
+    return Links(rows, moments, limits, pairs, full, len(fresh) + len(again), before.origins(n))
 
 
 class _Products:
     """The products of rows with all rows, whole numbers on the grid, a strip of rows and a tile of all at a time.
 
-    exact: True if moments are exact; then a tile has all rows.
+    The first tile has all rows from which moments are taken.
     """
 
     def __init__(self, rows: LinkedRows, rule: LinkRule) -> None:
-        if len(rows) > MOST_ROWS:
-            raise ValueError(f"{len(rows):,} rows are more than the {MOST_ROWS:,} whose links can be stored")
-        self.exact = len(rows) <= rule.exact_rows
+        n = len(rows)
+        if n > MOST_ROWS:
+            raise ValueError(f"{n:,} rows are more than the {MOST_ROWS:,} whose links can be stored")
         self._vectors = rows.vectors
-        self._width = max(len(rows), 1) if self.exact else _TILE
-        self._whole = rows.vectors.astype(np.float32) if len(rows) <= self._width else None
+        self._width = max(rule.sampled(n), 1 if rule.is_exact(n) else _TILE)
+        self._whole = rows.vectors.astype(np.float32) if n <= self._width else None
 
     def strips(self, rows: Rows) -> Iterator[Rows]:
         """The numbers of some rows, as many at a time as are multiplied at once."""
@@ -234,9 +271,14 @@ class _Products:
 
 
 class Coding:
-    """Choices as integers: a row, the similarity, better ones first, and the row that is chosen."""
+    """Choices and pairs as integers, in whose order they are.
+
+    A choice: a row, the similarity, better ones first, and the row that is chosen. A pair: the lower row, the higher
+    one, and the similarity. What takes keys and gives some of them does so in their array.
+    """
 
     def __init__(self, rows: int) -> None:
+        self._rows = rows
         self._bits = max(rows - 1, 0).bit_length()
 
     def keys(self, owners: Rows, steps: Rows, partners: Rows) -> Keys:
@@ -267,9 +309,9 @@ class Coding:
             return keys
         stay = np.ones(len(keys), dtype=bool)
         stay[runs(starts[longer] + cap, counts[longer] - cap)] = False
-        return keys[stay]
+        return _kept(keys, stay)
 
-    def merged(self, found: Sequence[Keys], cap: int) -> Keys:
+    def merged(self, found: list[Keys], cap: int) -> Keys:
         """The first `cap` choices of each row, in order, of several lists with at most `cap` of a row each."""
         if len(found) == 1:
             return found[0]
@@ -283,32 +325,59 @@ class Coding:
 
     def _runs(self, keys: Keys) -> tuple[Rows, Rows]:
         """Where the choices of each row that has some begin, of some that are in order, and their numbers."""
-        owners = self.owners(keys)
-        starts = np.append(0, (owners[1:] != owners[:-1]).nonzero()[0] + 1) if len(keys) else owners
-        return starts, np.diff(np.append(starts, len(keys)))
+        starts = [np.zeros(min(len(keys), 1), dtype=np.int64)]
+        for some in _pieces(len(keys) - 1):
+            owners = self.owners(keys[some.start : some.stop + 1])
+            starts.append((owners[1:] != owners[:-1]).nonzero()[0] + some.start + 1)
+        joined = np.concatenate(starts)
+        return joined, np.diff(np.append(joined, len(keys)))
 
-    def pairs(self, keys: Keys) -> Keys:
-        """The pairs of some choices as integers, twice where both rows choose each other."""
-        found = np.empty_like(keys)
-        for some in _pieces(len(keys)):
-            owners, partners = self.owners(keys[some]), self.partners(keys[some])
-            ends = np.minimum(owners, partners) << self._bits | np.maximum(owners, partners)
-            found[some] = ends << _STEP_BITS | (self.steps(keys[some]) + LARGEST_STEP + 1)
-        return found
+    def counts(self, keys: Keys) -> Rows:
+        """`(n,)`, the number of choices of each row, of some that are in order."""
+        return np.diff(keys.searchsorted(np.arange(self._rows + 1) << (self._bits + _STEP_BITS)))
 
     def beyond(self, keys: Keys, limits: Rows) -> Keys:
         """The choices whose similarity exceeds the limit of the row that chooses."""
-        stay = np.empty(len(keys), dtype=bool)
-        for some in _pieces(len(keys)):
-            np.greater(self.steps(keys[some]), limits[self.owners(keys[some])], out=stay[some])
-        return keys[stay]
+        return _kept(keys, lambda some: self.steps(some) > limits[self.owners(some)])
 
-    def decoded(self, pairs: Keys) -> tuple[Rows, Rows, Rows]:
-        """The distinct ones of some pairs, by row: the lower rows, the higher ones, and similarities. Sorts them."""
+    def pairs(self, keys: Keys) -> Keys:
+        """The pairs of some choices, in their array, twice where both rows choose each other."""
+        for some in _pieces(len(keys)):
+            owners, partners, steps = self.owners(keys[some]), self.partners(keys[some]), self.steps(keys[some])
+            keys[some] = self.joined(np.minimum(owners, partners), np.maximum(owners, partners), steps)
+        return keys
+
+    def distinct(self, pairs: Keys) -> Keys:
+        """The distinct ones of some pairs, in order."""
         pairs.sort()
-        distinct = pairs[np.append(True, pairs[1:] != pairs[:-1])] if len(pairs) else pairs
-        ends = distinct >> _STEP_BITS
-        return ends >> self._bits, ends & ((1 << self._bits) - 1), (distinct & (_STEPS - 1)) - LARGEST_STEP - 1
+        return _kept(pairs, np.append(True, pairs[1:] != pairs[:-1])) if len(pairs) else pairs
+
+    def joined(self, low: Rows, high: Rows, steps: Rows) -> Keys:
+        """Some pairs."""
+        keys = low << self._bits
+        keys |= high
+        keys <<= _STEP_BITS
+        keys |= steps + (LARGEST_STEP + 1)
+        return keys
+
+    def first_pairs(self, low: Rows) -> Keys:
+        """What no pair of some lower rows comes before."""
+        return low << (self._bits + _STEP_BITS)
+
+    def ends(self, pairs: Keys) -> tuple[Rows, Rows, Rows]:
+        """The lower rows of some pairs, the higher ones, and the similarities."""
+        ends = pairs >> _STEP_BITS
+        return ends >> self._bits, ends & ((1 << self._bits) - 1), (pairs & (_STEPS - 1)) - LARGEST_STEP - 1
+
+
+def _kept(keys: Keys, stay: NDArray[np.bool_] | Callable[[Keys], NDArray[np.bool_]]) -> Keys:
+    """The keys that stay, moved to the beginning of their array. stay: of all, or what says it of some."""
+    end = 0
+    for some in _pieces(len(keys)):
+        found = keys[some][stay(keys[some]) if callable(stay) else stay[some]]
+        keys[end : end + len(found)] = found
+        end += len(found)
+    return keys[:end]
 
 
 class _Before:
@@ -319,26 +388,48 @@ class _Before:
     """
 
     def __init__(self, known: Links, rows: LinkedRows, rule: LinkRule) -> None:
-        self._known, self._names = known, rows.names
-        self._cap = rule.cap
+        self._known, self._names, self._rule = known, rows.names, rule
         before = known.rows
         place = before.names.searchsorted(rows.names)
         place[place == len(before)] = 0
         same = np.zeros(len(rows), dtype=bool)
-        is_exact = [len(one) <= rule.exact_rows for one in (before, rows)]
-        if len(before) and before.vectors.shape[1] == rows.vectors.shape[1] and is_exact[0] == is_exact[1]:
+        if len(before) and rule.is_exact(len(before)) == rule.is_exact(len(rows)):
             same = before.names[place] == rows.names
-            same[same] = (before.vectors[place[same]] == rows.vectors[same]).all(axis=1)
+        self._vector = np.arange(len(before))  # of each earlier row; -1: that of the row of its name
+        if before.some is not None:
+            self._vector = np.full(len(before), -1)
+            self._vector[before.some] = np.arange(len(before.some))
+        (asked,) = (same & (self._vector[place] >= 0)).nonzero()
+        if len(asked) and before.vectors.shape[1] != rows.vectors.shape[1]:
+            same[:] = False
+        for first in range(0, len(asked), _TILE):
+            some = asked[first : first + _TILE]
+            same[some] &= (before.vectors[self._vector[place[some]]] == rows.vectors[some]).all(axis=1)
         self.kept, self.old = same.nonzero()[0], place[same]
         self.gone = np.delete(np.arange(len(before)), self.old)
+        if (self._vector[self.gone] < 0).any():  # two new rows share such a name
+            self.kept, self.old, self.gone = self.kept[:0], self.old[:0], np.arange(len(before))
 
-    def carry(self, moments: Moments, table: _Products) -> None:
-        """Set the moments of kept rows to what they are without the gone ones. table: of the new set, exact."""
-        moments.sums[self.kept] = self._known.moments.sums[self.old]
-        moments.squares[self.kept] = self._known.moments.squares[self.old]
-        for strip in table.strips(self.gone):
-            for _, products in table.times(self._known.rows.vectors[strip]):
-                moments.add(products, self.kept, sign=-1)
+    def origins(self, rows: int) -> Rows:
+        """`(n,)`: see `Links`."""
+        found = np.full(rows, -1)
+        found[self.kept] = self.old
+        return found
+
+    def moments(self, table: _Products) -> Moments:
+        """The moments of kept rows with those rows of which moments are taken and that are kept. table: of all rows."""
+        was, moments = self._known.moments, Moments.zeros(len(self._names), self._known.moments.sampled)
+        moments.sums[self.kept], moments.squares[self.kept] = was.sums[self.old], was.squares[self.old]
+        sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._known.rows))
+        for strip in table.strips(self.gone[self.gone < sampled_before]):
+            for first, products in table.times(self._known.rows.vectors[self._vector[strip]]):
+                moments.add(products, self.kept, first, sign=-1)
+        is_in, was_in = self.kept < sampled, self.old < sampled_before
+        for moved, sign in ((self.kept[was_in & ~is_in], -1), (self.kept[is_in & ~was_in], 1)):
+            for strip in table.strips(moved):
+                for first, products in table.of(strip):
+                    moments.add(products, self.kept, first, sign)
+        return moments
 
     def choices(self, coding: Coding) -> Keys:
         """The choices of kept rows for kept rows, in order; sets the bound of each kept row.
@@ -346,17 +437,19 @@ class _Before:
         A row that chose as many as it may knows all rows up to its last choice, another one all beyond its limit.
         """
         known, rows = self._known, len(self._known.rows)
-        own = Coding(rows)
-        keys = np.concatenate(
-            [own.keys(known.low, known.steps, known.high), own.keys(known.high, known.steps, known.low)]
-        )
+        own, count, cap = Coding(rows), len(known.pairs), self._rule.cap
+        keys = np.empty(2 * count, dtype=np.int64)
+        for some in _pieces(count):
+            low, high, steps = own.ends(known.pairs[some])
+            both = slice(some.start, some.start + len(low)), slice(count + some.start, count + some.start + len(low))
+            keys[both[0]], keys[both[1]] = own.keys(low, steps, high), own.keys(high, steps, low)
         keys.sort()
-        keys = own.best(own.beyond(keys, known.limits), self._cap)
-        counts = np.bincount(own.owners(keys), minlength=rows)
+        keys = own.best(own.beyond(keys, known.limits), cap)
+        counts = own.counts(keys)
         ends = counts.cumsum()
         # The first similarity of which some may be unknown, and the name up to which those of it are known.
         self._bound, self._names_of_bounds = known.limits.copy(), np.zeros(rows, dtype=np.uint64)
-        full = counts == self._cap
+        full = counts == cap
         last = keys[ends[full] - 1]
         self._bound[full], self._names_of_bounds[full] = own.steps(last), known.rows.names[own.partners(last)]
         self._is_full = full
@@ -364,9 +457,11 @@ class _Before:
         self._floor[self.kept] = np.where(full, self._bound, self._bound + 1)[self.old] * STEP
         new = np.full(rows, -1, dtype=np.int64)
         new[self.old] = self.kept
-        owners, partners = new[own.owners(keys)], new[own.partners(keys)]
-        stay = (owners >= 0) & (partners >= 0)
-        return coding.keys(owners[stay], own.steps(keys[stay]), partners[stay])
+        keys = _kept(keys, lambda some: (new[own.owners(some)] >= 0) & (new[own.partners(some)] >= 0))
+        for some in _pieces(len(keys)):
+            owners, partners = new[own.owners(keys[some])], new[own.partners(keys[some])]
+            keys[some] = coding.keys(owners, own.steps(keys[some]), partners)
+        return keys
 
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
         """The new rows that may be among the choices of kept ones: those above their bounds.
@@ -403,7 +498,7 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
 
 def _pieces(length: int) -> Iterator[slice]:
     """Parts of an array, one after the other, so that what is computed of it takes little memory."""
-    return (slice(first, first + _PIECE) for first in range(0, length, _PIECE))
+    return (slice(first, min(first + _PIECE, length)) for first in range(0, length, _PIECE))
 
 
 def _steps(products: Floats) -> Rows:

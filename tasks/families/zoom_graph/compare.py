@@ -7,7 +7,7 @@ what they choose. Its own key and output are the same either way, and no version
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, pointers, smallest
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.zoom_graph.blocks import cells_of
-from tasks.families.zoom_graph.choose import Choices, Coding, LinkedRows, LinkRule, choose
+from tasks.families.zoom_graph.choose import Choices, Coding, LinkedRows, LinkRule, choose, order_of
 from tasks.families.zoom_graph.moments import Moments
 
 __all__ = [
@@ -36,6 +36,8 @@ __all__ = [
     "row_ranges",
     "rows_of",
 ]
+
+Pack = Mapping[str, NDArray[Any]]
 
 SOURCES = {"documents": "document_vectors", "entities": "names"}
 """The outputs with the vectors of each kind of rows."""
@@ -54,7 +56,7 @@ CHOICES = PackSchema(
     "what the rows of a range choose",
     {
         "limits": Array("int64", ("rows",), "the similarity that a row's choices exceed"),
-        "sums": Array("int64", ("rows",), "of each row: see `tasks.families.zoom_graph.moments`; 0 where estimated"),
+        "sums": Array("int64", ("rows",), "of each row: see `tasks.families.zoom_graph.moments`"),
         "squares": Array("int64", ("rows",), "the same"),
         "indptr": pointers("rows", "choices", "where each row's choices begin, and the end", SMALLEST),
         "partners": Array(SMALLEST, ("choices",), "the chosen rows, by their numbers among all"),
@@ -95,15 +97,30 @@ def row_ranges(packs: int) -> list[str]:
     return [f"{number:0{bits}b}" if bits else "" for number in range(1 << bits)]
 
 
-def linked_rows(packs: Iterable[Mapping[str, NDArray[Any]]]) -> LinkedRows:
-    """The rows of some packs of vectors, of documents or of names."""
-    names, vectors = [np.empty(0, dtype=np.uint64)], []
-    for pack in packs:
-        of_names = "entity_keys" in pack
-        names.append(pack["entity_keys" if of_names else "keys"])
-        own = pack["vectors"]
-        vectors.append(on_grid(as_unit_vectors(own)).astype(np.int16) if of_names else own)
-    return LinkedRows.of(np.concatenate(names), np.concatenate(vectors) if vectors else np.empty((0, 1), np.int16))
+def linked_rows(packs: Sequence[Pack], wanted: Sequence[bool] | None = None) -> LinkedRows:
+    """The rows of some packs of vectors, of documents or of names. wanted: the packs whose vectors are; None: all."""
+    wanted = [True] * len(packs) if wanted is None else wanted
+    names = [pack["entity_keys" if "entity_keys" in pack else "keys"] for pack in packs]
+    joined = np.concatenate([np.empty(0, dtype=np.uint64), *names])
+    order = order_of(joined)
+    is_wanted = np.asarray(wanted, dtype=bool).repeat([len(one) for one in names])
+    (some,) = is_wanted[order].nonzero()
+    place = np.full(len(joined), -1)  # of each row's vector
+    place[order[some]] = np.arange(len(some))
+    vectors, first = np.empty((len(some), packs[0]["vectors"].shape[1] if packs else 1), dtype=np.int16), 0
+    for pack, own, has in zip(packs, names, wanted, strict=True):
+        if has:
+            at = place[first : first + len(own)]
+            stays = at >= 0
+            vectors[at[stays]] = _on_grid(pack)[stays]
+        first += len(own)
+    return LinkedRows(joined[order], vectors, None if len(some) == len(order) else some)
+
+
+def _on_grid(pack: Pack) -> NDArray[np.int16]:
+    """The vectors of a pack, which those of names are put on the grid for."""
+    vectors = pack["vectors"]
+    return on_grid(as_unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 
 
 def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
@@ -114,16 +131,15 @@ def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
     return slice(int(names.searchsorted(np.uint64(first))), int(names.searchsorted(np.uint64(last), side="right")))
 
 
-def choices_of(rows: LinkedRows, packs: Sequence[Mapping[str, NDArray[Any]]]) -> list[Choices]:
+def choices_of(rows: LinkedRows, packs: Sequence[Pack]) -> Iterator[Choices]:
     """The choices in the packs of all ranges of some rows, in their order."""
-    coding, found, first = Coding(len(rows)), [], 0
+    coding, first = Coding(len(rows)), 0
     for pack in packs:
         lengths = row_lengths(pack["indptr"])
         owners = np.arange(first, first + len(lengths)).repeat(lengths)
         keys = coding.keys(owners, pack["steps"].astype(np.int64), pack["partners"].astype(np.int64))
-        found.append(Choices(keys, Moments(pack["sums"], pack["squares"]), pack["limits"]))
+        yield Choices(keys, Moments(pack["sums"], pack["squares"]), pack["limits"])
         first += len(lengths)
-    return found
 
 
 def _compute(part: Part[CompareSettings]) -> Outputs:
@@ -149,7 +165,7 @@ def _compute(part: Part[CompareSettings]) -> Outputs:
 
 STAGE = Stage(
     "compare_rows",
-    version=1,
+    version=2,
     compute=_compute,
     settings=CompareSettings,
     libraries=("numpy",),

@@ -24,14 +24,22 @@ from tasks.core.part_runner import PartSpec, row_space_of
 from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage, part_key, worker_arg
 from tasks.families.zoom_graph import compare
-from tasks.families.zoom_graph.blocks import block_digest, blocks_of, joined_pairs
+from tasks.families.zoom_graph.blocks import (
+    block_digest,
+    blocks_of,
+    cells_of,
+    joined_pairs,
+    label_of,
+    lower_names,
+    refreshed_cells,
+)
 from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links, is_much, joined_links
 from tasks.families.zoom_graph.compare import INPUTS, SOURCES, choices_of, linked_rows, row_ranges
-from tasks.families.zoom_graph.moments import UNITS, Moments
+from tasks.families.zoom_graph.moments import Moments
 
 __all__ = ["STAGE", "STATE", "LinkSettings", "drive", "known_links", "state_of"]
 
-Packs = Iterable[Mapping[str, NDArray[Any]]]
+Block = Mapping[str, NDArray[Any]]
 
 _LINKS = {"documents": "document_links", "entities": "entity_links"}
 
@@ -40,12 +48,21 @@ STATE = PackSchema(
     {
         "sources": Array("uint8", ("sources", 32), "the digests of the packs with the rows, in order"),
         "blocks": Array("uint8", ("blocks", 16), "of the blocks of links, ascending"),
-        "sums": Array(SMALLEST, ("moments",), "of each row: the sum of exp(cos) in units, more than 0"),
-        "squares": Array(SMALLEST, ("moments",), "the sum of squares of exp(cos) - 1 in units"),
+        "centres": Array("uint64", ("blocks",), "the name of each block's centre; 0 where there is none"),
+        "sums": Array(SMALLEST, ("rows",), "of each row: see `tasks.families.zoom_graph.moments`; at least 0"),
+        "squares": Array(SMALLEST, ("rows",), "the same"),
         "limits": Array("int16", ("limits",), "the similarity that links exceed; none where moments give it"),
         "counts": Array("int64", (2,), "pairs, and rows that chose as many as they may"),
     },
 )
+
+
+@dataclass(frozen=True)
+class Known:
+    """The links of an earlier part. cells: by the name of a block's centre, the rows that have pairs there."""
+
+    links: Links
+    cells: Mapping[int, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -86,23 +103,23 @@ def _is_made(run: Run, spec: PartSpec) -> bool:
 
 def _can_refresh(run: Run, spec: PartSpec) -> bool:
     """True if the previous version has links of most of the rows; a plan, which lacks new rows, takes any links."""
-    before = run.earlier_part(STAGE.name, spec.shard)
-    if before is None or run.cold or before.row_space != row_space_of(STAGE, spec.settings):
+    earlier = run.earlier_part(STAGE.name, spec.shard)
+    if earlier is None or run.cold or earlier.row_space != row_space_of(STAGE, spec.settings):
         return False
     if not run.makes_parts:
         return True
-    state = run.pack(before.outputs["zoom_state"])
+    state = run.pack(earlier.outputs["zoom_state"])
     if state is None:
         return False
     was, now = {one.tobytes().hex() for one in state["sources"]}, set(spec.inputs.values())
     gone, fresh = (_signatures(run, digests) for digests in (was - now, now - was))
     if gone is None or fresh is None:
         return False
-    n = max(len(state["sums"]), len(state["limits"])) - len(gone) + len(fresh)
     rule: LinkRule = spec.settings.rule  # type: ignore[attr-defined]
-    is_exact = n <= rule.exact_rows
+    before = len(state["sums"])
+    n = before - len(gone) + len(fresh)
     same = len(np.intersect1d(gone, fresh))
-    return not is_much(len(gone) + len(fresh) - 2 * same, n) and is_exact == bool(len(state["sums"]))
+    return not is_much(len(gone) + len(fresh) - 2 * same, n) and rule.is_exact(before) == rule.is_exact(n)
 
 
 def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
@@ -118,77 +135,90 @@ def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
     return np.concatenate(found)
 
 
-def state_of(links: Links, rule: LinkRule, sources: Iterable[str], blocks: Packs) -> dict[str, NDArray[Any]]:
-    """The private pack of some links. sources: the digests of the packs with their rows. blocks: those of the links."""
-    exact, none = len(links.rows) <= rule.exact_rows, np.empty(0, dtype=np.int64)
-    digests = sorted(block_digest(block).tobytes() for block in blocks)
+def state_of(
+    links: Links, rule: LinkRule, sources: Iterable[str], blocks: Iterable[tuple[int | None, Block]]
+) -> dict[str, NDArray[Any]]:
+    """The private pack of some links. sources: the digests of the packs with their rows. blocks: with their centres."""
+    digests = sorted((block_digest(block).tobytes(), centre or 0) for centre, block in blocks)
+    sums, squares = links.moments.stored(rule.sampled(len(links.rows)))
     return {
         "sources": np.frombuffer(bytes.fromhex("".join(sources)), dtype=np.uint8).reshape(-1, 32),
-        "blocks": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16),
-        "sums": smallest(links.moments.sums + UNITS * len(links.rows) if exact else none),
-        "squares": smallest(links.moments.squares if exact else none),
-        "limits": (none if exact else links.limits).astype(np.int16),
-        "counts": np.array([len(links.low), links.full], dtype=np.int64),
+        "blocks": np.frombuffer(b"".join(digest for digest, _ in digests), dtype=np.uint8).reshape(-1, 16),
+        "centres": np.array([centre for _, centre in digests], dtype=np.uint64),
+        "sums": smallest(sums),
+        "squares": smallest(squares),
+        "limits": links.limits[: len(links.limits) if links.moments.sampled else 0].astype(np.int16),
+        "counts": np.array([len(links.pairs), links.full], dtype=np.int64),
     }
 
 
-def known_links(state: Mapping[str, NDArray[Any]], rows: LinkedRows, blocks: Packs, rule: LinkRule) -> Links | None:
+def known_links(state: Block, rows: LinkedRows, blocks: Iterable[Block], rule: LinkRule) -> Known | None:
     """The links of a private pack, its rows and its blocks; None if the rows or the blocks are others.
 
     blocks: may be more than those of these links.
     """
-    wanted = {one.tobytes() for one in state["blocks"]}
-    own = {digest: block for block in blocks if (digest := block_digest(block).tobytes()) in wanted}
-    exact = len(rows) <= rule.exact_rows
-    if len(own) < len(wanted) or len(rows) != len(state["sums" if exact else "limits"]):
+    centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
+    own = {digest: block for block in blocks if (digest := block_digest(block).tobytes()) in centres}
+    n = len(rows)
+    if len(own) < len(centres) or n != len(state["sums"]):
         return None
     try:
-        low, high, steps = joined_pairs(own.values(), rows)
+        pairs = joined_pairs(own.values(), rows)
     except UnknownName:
         return None
-    if exact:
-        sums, squares = (state[name].astype(np.int64) for name in ("sums", "squares"))
-        moments = Moments(sums - UNITS * len(rows), squares)
-        limits = moments.limits(np.arange(len(rows)), rule.threshold)
-    else:
-        moments, limits = Moments.zeros(len(rows)), state["limits"].astype(np.int64)
-    return Links(rows, moments, limits, low, high, steps, int(state["counts"][1]), compared=0)
+    moments = Moments.of_stored(state["sums"], state["squares"], rule.sampled(n), sampled=not rule.is_exact(n))
+    is_exact = rule.is_exact(n)
+    limits = moments.limits(np.arange(n), rule.threshold) if is_exact else state["limits"].astype(np.int64)
+    cells = {centres[digest]: rows.names.searchsorted(lower_names(block)) for digest, block in own.items()}
+    return Known(Links(rows, moments, limits, pairs, int(state["counts"][1]), compared=0), cells)
 
 
 def _compute(part: Part[LinkSettings]) -> Outputs:
     kind, rule = part.job.shard, part.settings.rule
     source = SOURCES[kind]
     sources = [part.digest(f"{source}/{label}") for label in part.labels(source)]
-    rows = linked_rows(part.pack_at(digest) for digest in sources)
-    earlier = {digest: part.pack_at(digest) for digest in part.job.reuse}
+    packs = [part.pack_at(digest) for digest in sources]
     ranges = [part.pack_at(digest) for digest in part.settings.choices]
-    cells = None
+    earlier = {digest: part.pack_at(digest) for digest in part.job.reuse}
     if ranges:
+        rows = linked_rows(packs, [False] * len(packs))
         found = joined_links(rows, rule, choices_of(rows, ranges))
         cells = np.concatenate([pack["cells"].astype(np.int64) for pack in ranges])
     else:
-        found = find_links(rows, rule, next(_known(part, earlier.values()), None))
-    blocks = blocks_of(found, cells)
+        rows = linked_rows(packs)
+        known = next(_known(part, earlier.values()), None)
+        found = find_links(rows, rule, None if known is None else known.links)
+        if known is None or found.origins is None:
+            cells = cells_of(rows)
+        else:
+            cells = refreshed_cells(rows, found.origins, known.cells)
     stored = {block_digest(pack).tobytes(): digest for digest, pack in earlier.items() if "partners" in pack}
-    kept = {label: stored.get(block_digest(block).tobytes()) for label, block in blocks.items()}
+    blocks: dict[int | None, Block] = {}
+    kept: dict[str, str] = {}
+    for centre, block in blocks_of(found, cells):
+        digest = stored.get(block_digest(block).tobytes())
+        blocks[centre] = block if digest is None else earlier[digest]  # which is mapped
+        if digest is not None:
+            kept[f"{_LINKS[kind]}/{label_of(centre)}"] = digest
     return Outputs(
         packs={
-            "zoom_state": state_of(found, rule, sources, blocks.values()),
-            **{f"{_LINKS[kind]}/{label}": block for label, block in blocks.items()},
+            "zoom_state": state_of(found, rule, sources, blocks.items()),
+            **{f"{_LINKS[kind]}/{label_of(centre)}": block for centre, block in blocks.items()},
         },
         counts={"rows_compared": found.compared, "rows_found": len(rows) - found.compared},
-        kept={f"{_LINKS[kind]}/{label}": digest for label, digest in kept.items() if digest is not None},
+        kept=kept,
     )
 
 
-def _known(part: Part[LinkSettings], packs: Packs) -> Iterator[Links]:
+def _known(part: Part[LinkSettings], packs: Iterable[Block]) -> Iterator[Known]:
     """The links of earlier parts that are complete, with all packs of vectors. packs: the outputs of these parts."""
+    packs = list(packs)
     blocks = [pack for pack in packs if "partners" in pack]
     for state in (pack for pack in packs if "sources" in pack):
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())
         if len(part.store.blob_sizes(others)) == len(others):
-            rows = linked_rows(part.pack_at(digest) for digest in digests)
+            rows = linked_rows([part.pack_at(digest) for digest in digests], [one in others for one in digests])
             known = known_links(state, rows, blocks, part.settings.rule)
             if known is not None:
                 yield known
@@ -196,7 +226,7 @@ def _known(part: Part[LinkSettings], packs: Packs) -> Iterator[Links]:
 
 STAGE = Stage(
     "zoom_links",
-    version=3,
+    version=4,
     compute=_compute,
     settings=LinkSettings,
     libraries=("numpy",),

@@ -2,8 +2,8 @@
 
 Up to `exact_rows` rows the moments are exact sums of integers, exp(cos) - 1 in units of 1 / UNITS by a table, so that
 adding a row and taking it out again leaves nothing behind. Above, exp(cos) is split into its second-order polynomial,
-whose moments follow exactly from the sum and the Gram matrix of the vectors, and a remainder, estimated from SAMPLE
-rows.
+whose moments follow exactly from the sum and the Gram matrix of the vectors, and a remainder, estimated from a sample:
+the rows with the smallest names. Its moments are sums of integers by a table, too.
 
 A limit is a similarity in steps, rounded to a multiple of GRAIN, 0.001 of cosine. So of the rows with fewer links than
 they may choose, few have another limit after a refresh, and only these are compared with all rows again.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.similar import LARGEST_STEP, STEPS_PER_UNIT
 from indexmill.retrieve.grid import UNIT
 
-__all__ = ["GRAIN", "SAMPLE", "UNITS", "Moments", "estimated_limits", "exponentials"]
+__all__ = ["GRAIN", "SAMPLE", "Moments", "Polynomials", "exponentials", "remainders"]
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -30,44 +30,51 @@ Floats = NDArray[np.float32]
 UNITS = 512
 """Units of exp(cos) - 1, so that sums of squares over 65,536 rows seldom need more than 32 bits."""
 
+REMAINDER_UNITS = 1 << 14
+"""Units of remainders, so that their sums over a sample need no more than 32 bits."""
+
 GRAIN = 32
 """Steps of similarity between two limits."""
 
 SAMPLE = 8192
-"""Rows from which the remainder of estimated moments is taken: those with the smallest names."""
+"""Rows from which the remainder of estimated moments is taken."""
 
 _TILE = 8192  # columns whose exponentials are in memory at once
-_STRIP = 512  # rows compared at once
 _MOST = 1 << 24  # above every product on the grid
 _GRAIN_BITS = 8  # products that differ in these bits alone, by 2e-5 in cosine, have the same exponential
 
 
 @dataclass
 class Moments:
-    """sums, squares: `(n,)`, of exp(cos) - 1 in units, and of its square, over all other rows."""
+    """sums, squares: `(n,)`, of exp(cos) - 1 in units, and of its square, over all other rows.
+
+    sampled: of what the polynomials of both leave, over the other rows of the sample.
+    """
 
     sums: Rows
     squares: Rows
+    sampled: bool = False
 
     @classmethod
-    def zeros(cls, rows: int) -> Moments:
+    def zeros(cls, rows: int, sampled: bool = False) -> Moments:
         """The moments of rows that are compared with nothing yet."""
-        return cls(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64))
+        return cls(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), sampled)
 
-    def add(self, products: Floats, columns: NDArray[np.intp], sign: int = 1) -> None:
-        """Add the products of some rows with all, `(m, n)`, to the moments of some columns; -1 takes them out."""
-        for tile, at in _exponentials(products):
-            mine = columns[slice(*columns.searchsorted((at.start, at.stop)))]
-            if len(mine) < at.stop - at.start:
-                tile = tile[:, mine - at.start]
-            self.sums[mine] += sign * tile.sum(axis=0).astype(np.int64)
-            self.squares[mine] += sign * np.einsum("ij,ij->j", tile, tile).astype(np.int64)
+    def add(self, products: Floats, columns: NDArray[np.intp], first: int = 0, sign: int = 1) -> None:
+        """Add the products of some rows with a tile of all, `(m, w)`, to the moments of columns; -1 takes them out.
+
+        columns: numbers of rows, ascending. first: the row with which the tile begins.
+        """
+        for sums, squares, at in self._sums(products, 0):
+            mine = columns[slice(*columns.searchsorted((first + at.start, first + at.stop)))]
+            self.sums[mine] += sign * sums[mine - first - at.start]
+            self.squares[mine] += sign * squares[mine - first - at.start]
 
     def add_rows(self, products: Floats, rows: Rows) -> None:
-        """Add the products of some rows with all, `(m, n)`, to their own moments."""
-        for tile, _ in _exponentials(products):
-            self.sums[rows] += tile.sum(axis=1).astype(np.int64)
-            self.squares[rows] += np.einsum("ij,ij->i", tile, tile).astype(np.int64)
+        """Add the products of some rows with all, or with the sample, `(m, w)`, to their own moments."""
+        for sums, squares, _ in self._sums(products, 1):
+            self.sums[rows] += sums
+            self.squares[rows] += squares
 
     def limits(self, rows: Rows, threshold: float) -> Rows:
         """The limits of some rows, from the moments of their n - 1 others."""
@@ -77,6 +84,77 @@ class Moments:
         deviation = np.sqrt(np.maximum(squares / others - mean * mean, 0.0))
         return _limit_of((mean + threshold * deviation) / UNITS)
 
+    def _sums(self, products: Floats, axis: int) -> Iterator[tuple[Rows, Rows, slice]]:
+        """Sums of values and of squares along an axis, a few columns at a time; a row with itself, 0, adds nothing."""
+        for first in range(0, products.shape[1], _TILE):
+            places = products[:, first : first + _TILE].astype(np.int32)
+            places >>= _GRAIN_BITS
+            places += _MOST >> _GRAIN_BITS
+            if self.sampled:
+                sums, squares = (table.take(places).sum(axis=axis) for table in remainders())
+            else:
+                values = exponentials().take(places)
+                sums = values.sum(axis=axis)
+                squares = np.einsum("ij,ij->i" if axis else "ij,ij->j", values, values)
+            yield sums.astype(np.int64), squares.astype(np.int64), slice(first, first + places.shape[1])
+
+    def stored(self, sample: int) -> tuple[Rows, Rows]:
+        """Both sums as integers of at least 0. sample: the number of rows in the sample."""
+        return self.sums + self._least(sample), self.squares + (self._least(sample) if self.sampled else 0)
+
+    @classmethod
+    def of_stored(cls, sums: NDArray[Any], squares: NDArray[Any], sample: int, sampled: bool) -> Moments:
+        """What `stored` was given."""
+        found = cls(sums.astype(np.int64), squares.astype(np.int64), sampled)
+        found.sums -= found._least(sample)
+        found.squares -= found._least(sample) if sampled else 0
+        return found
+
+    def _least(self, sample: int) -> int:
+        """No sum is below this, taken negatively."""
+        return REMAINDER_UNITS * sample if self.sampled else UNITS * len(self.sums)
+
+
+class Polynomials:
+    """The moments of the polynomial part of all rows of a set; with those of remainders, their limits.
+
+    With c the cosine, exp(c) - 1 = c + c^2/2 + (remainder), and its square is c^2 + (remainder). Sums of c and c^2 over
+    all rows are those of exact integers; the Gram matrix is rounded to whole numbers per row first, so that float64
+    holds every sum, in any order.
+    """
+
+    def __init__(self, vectors: NDArray[np.int16], sample: int) -> None:
+        self._vectors, self._sample = vectors, sample
+        n = len(vectors)
+        self._total = np.zeros(vectors.shape[1])
+        gram = np.zeros((vectors.shape[1],) * 2)
+        for first in range(0, n, _TILE):
+            block = vectors[first : first + _TILE].astype(np.float64)
+            self._total += block.sum(axis=0)
+            gram += block.T @ block
+        self._gram = np.rint(gram / max(n, 1) * 16)
+
+    def limits(self, remainders: Moments, rows: Rows, threshold: float) -> Rows:
+        """The limits of some rows. remainders: of the same set and sample."""
+        found = np.empty(len(rows), dtype=np.int64)
+        for first in range(0, len(rows), _TILE):
+            some = slice(first, first + _TILE)
+            found[some] = self._limits(remainders, rows[some], threshold)
+        return found
+
+    def _limits(self, remainders: Moments, rows: Rows, threshold: float) -> Rows:
+        n = len(self._vectors)
+        others = max(n - 1, 1)
+        block = self._vectors[rows].astype(np.float64)
+        own = np.einsum("ij,ij->i", block, block)
+        mean = (block @ self._total - own) / UNIT / others
+        whole = np.einsum("ij,ij->i", block @ self._gram, block) / 16 * n
+        square = np.maximum(whole - own * own, 0.0) / UNIT / UNIT / others
+        held = np.maximum(self._sample - (rows < self._sample), 1) * float(REMAINDER_UNITS)
+        first_moment = mean + square / 2 + remainders.sums[rows] / held
+        deviation = np.sqrt(np.maximum(square + remainders.squares[rows] / held - first_moment * first_moment, 0.0))
+        return _limit_of(first_moment + threshold * deviation)
+
 
 @lru_cache(maxsize=1)
 def exponentials() -> NDArray[np.float64]:
@@ -85,63 +163,26 @@ def exponentials() -> NDArray[np.float64]:
     A table, since numpy's exponentials differ in the last bit between processors. Here that would show only in a value
     within 1e-9 of a half, and none is.
     """
+    return np.asarray(np.rint(np.expm1(_cosines()) * UNITS))
+
+
+@lru_cache(maxsize=1)
+def remainders() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What c + c^2/2 leaves of exp(c) - 1, and c^2 of its square: tables in the manner of `exponentials`."""
+    cosine = _cosines()
+    value = np.expm1(cosine)
+    low, high = value - cosine - cosine * cosine / 2, value * value - cosine * cosine
+    return np.rint(low * REMAINDER_UNITS), np.rint(high * REMAINDER_UNITS)
+
+
+def _cosines() -> NDArray[np.float64]:
+    """The middle of each grain of products."""
     grains = np.arange(-(_MOST >> _GRAIN_BITS), _MOST >> _GRAIN_BITS)
     middles = grains * (1 << _GRAIN_BITS) + ((1 << _GRAIN_BITS) - 1) / 2
-    return np.asarray(np.rint(np.expm1(middles / UNIT) * UNITS))
-
-
-def _exponentials(strip: Floats) -> Iterator[tuple[NDArray[np.float64], slice]]:
-    """exp(cos) - 1 in units, a few columns at a time; that of a row with itself is 0."""
-    table = exponentials()
-    for first in range(0, strip.shape[1], _TILE):
-        places = strip[:, first : first + _TILE].astype(np.int32)
-        places >>= _GRAIN_BITS
-        places += len(table) // 2
-        yield table.take(places), slice(first, first + places.shape[1])
+    return np.asarray(middles / UNIT)
 
 
 def _limit_of(value: NDArray[np.float64]) -> Rows:
     """The limit that stands for a value of exp(cos) - 1."""
     steps = np.log1p(np.maximum(value, -0.9)) * (STEPS_PER_UNIT / GRAIN)
     return np.minimum(np.rint(steps).astype(np.int64) * GRAIN, LARGEST_STEP)
-
-
-def estimated_limits(vectors: NDArray[Any], threshold: float, some: slice = slice(None)) -> Rows:
-    """Limits of some rows from estimated moments: the polynomial part exact, the remainder from the first rows.
-
-    With c the cosine, exp(c) - 1 = c + c^2/2 + (remainder), and its square is c^2 + (remainder). Sums of c and c^2 over
-    all rows are those of exact integers; the Gram matrix is rounded to whole numbers per row first, so that float64
-    holds every sum, in any order.
-    """
-    n = len(vectors)
-    others = max(n - 1, 1)
-    total = np.zeros(vectors.shape[1])
-    gram = np.zeros((vectors.shape[1],) * 2)
-    for first in range(0, n, _TILE):
-        block = vectors[first : first + _TILE].astype(np.float64)
-        total += block.sum(axis=0)
-        gram += block.T @ block
-    gram = np.rint(gram / max(n, 1) * 16)
-    begin, end, _ = some.indices(n)
-    mean, square, low, high = (np.empty(end - begin) for _ in range(4))
-    for first in range(begin, end, _TILE):
-        block = vectors[first : min(first + _TILE, end)].astype(np.float64)
-        own, at = np.einsum("ij,ij->i", block, block), slice(first - begin, first - begin + len(block))
-        mean[at] = (block @ total - own) / UNIT / others
-        whole = np.einsum("ij,ij->i", block @ gram, block) / 16 * n
-        square[at] = np.maximum(whole - own * own, 0.0) / UNIT / UNIT / others
-    chosen = vectors[:SAMPLE].astype(np.float32)
-    for first in range(begin, end, _STRIP):
-        strip = vectors[first : min(first + _STRIP, end)].astype(np.float32) @ chosen.T
-        inside = np.arange(first, max(first, min(first + len(strip), len(chosen))))
-        strip[inside - first, inside] = 0.0
-        cosine = strip.astype(np.float64) / UNIT
-        value = np.expm1(cosine)
-        at = slice(first - begin, first - begin + len(strip))
-        held = np.full(len(strip), float(len(chosen)))
-        held[inside - first] -= 1.0
-        low[at] = (value - cosine - cosine * cosine / 2).sum(axis=1) / np.maximum(held, 1)
-        high[at] = (value * value - cosine * cosine).sum(axis=1) / np.maximum(held, 1)
-    first_moment = mean + square / 2 + low
-    deviation = np.sqrt(np.maximum(square + high - first_moment * first_moment, 0.0))
-    return _limit_of(first_moment + threshold * deviation)

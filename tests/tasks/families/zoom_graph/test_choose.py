@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,15 +20,28 @@ exactly = st.sampled_from([10**6, 0, 120])
 """The most rows whose moments are exact."""
 
 
+samples = st.sampled_from([10**6, 30])
+"""The rows from which moments are estimated."""
+
+
+def without_most_vectors(known: Links, after: LinkedRows, draw: np.random.Generator) -> Links:
+    """The same, with the vectors of rows that changed or went, and of a few others."""
+    rows = known.rows
+    place = after.names.searchsorted(rows.names).clip(max=len(after) - 1)
+    same = (after.names[place] == rows.names) & (after.vectors[place] == rows.vectors).all(axis=1)
+    (some,) = (~same | (draw.random(len(rows)) < 0.1)).nonzero()
+    return replace(known, rows=LinkedRows(rows.names, rows.vectors[some], some))
+
+
 def pairs(found: Links) -> set[tuple[int, int]]:
     """Both ways, after a look at their form."""
-    assert (found.low < found.high).all()
-    keys = found.low * len(found.rows) + found.high
-    assert (np.diff(keys) > 0).all()
+    low, high, steps = found.ends()
+    assert (low < high).all()
+    assert (np.diff(low * len(found.rows) + high) > 0).all()
     held = found.rows.vectors.astype(np.int64)
-    assert np.array_equal(found.steps, np.einsum("ij,ij->i", held[found.low], held[found.high]) // STEP)
-    low, high = found.low.tolist(), found.high.tolist()
-    return set(zip(low, high, strict=True)) | set(zip(high, low, strict=True))
+    assert np.array_equal(steps, np.einsum("ij,ij->i", held[low], held[high]) // STEP)
+    ends = list(zip(low.tolist(), high.tolist(), strict=True))
+    return {*ends, *((one, other) for other, one in ends)}
 
 
 def oracle(held: LinkedRows, rule: LinkRule, slack: float) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
@@ -53,9 +67,7 @@ def same(found: Links, other: Links) -> bool:
     return found.full == other.full and all(
         np.array_equal(one, another)
         for one, another in (
-            (found.low, other.low),
-            (found.high, other.high),
-            (found.steps, other.steps),
+            (found.pairs, other.pairs),
             (found.limits, other.limits),
             (found.moments.sums, other.moments.sums),
             (found.moments.squares, other.moments.squares),
@@ -76,7 +88,12 @@ def test_links_are_those_beyond_the_limit_up_to_the_cap(count: int, seed: int, t
 @given(st.data())
 def test_an_update_ends_in_the_bits_of_a_rebuild(data: st.DataObject) -> None:
     count, seed = data.draw(st.integers(1, 200)), data.draw(st.integers(0, 10**6))
-    rule = LinkRule(data.draw(st.sampled_from([0.5, 1.0, 3.0])), data.draw(st.integers(1, 8)), data.draw(exactly))
+    rule = LinkRule(
+        data.draw(st.sampled_from([0.5, 1.0, 3.0])),
+        data.draw(st.integers(1, 8)),
+        data.draw(exactly),
+        data.draw(samples),
+    )
     draw = np.random.default_rng(seed)
     own, held = names(count, seed), vectors(count, seed)
     if data.draw(st.booleans()):
@@ -92,15 +109,20 @@ def test_an_update_ends_in_the_bits_of_a_rebuild(data: st.DataObject) -> None:
         held = np.concatenate([held, vectors(more, seed + night)])
         order = draw.permutation(len(own))
         own, held = own[order], held[order]
-        known = find_links(LinkedRows.of(own, held), rule, known)
-        assert same(known, find_links(LinkedRows.of(own, held), rule))
+        after = LinkedRows.of(own, held)
+        if data.draw(st.booleans()):
+            known = without_most_vectors(known, after, draw)
+        known = find_links(after, rule, known)
+        assert same(known, find_links(after, rule))
 
 
 @settings(max_examples=40)
 @given(st.data())
 def test_what_ranges_of_rows_choose_are_the_links_of_all(data: st.DataObject) -> None:
     count, seed = data.draw(st.integers(0, 150)), data.draw(st.integers(0, 10**6))
-    rule = LinkRule(data.draw(st.sampled_from([0.5, 1.0])), data.draw(st.integers(1, 8)), data.draw(exactly))
+    rule = LinkRule(
+        data.draw(st.sampled_from([0.5, 1.0])), data.draw(st.integers(1, 8)), data.draw(exactly), data.draw(samples)
+    )
     held = rows(count, seed)
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
     ranges = [slice(*ends) for ends in pairwise([0, *cuts, count])]
@@ -127,11 +149,12 @@ def test_where_much_is_new_all_rows_are_compared() -> None:
 @pytest.mark.parametrize("exact", [120, 0])
 @pytest.mark.parametrize("strip", [1, 7, 512])
 def test_the_sizes_of_strips_and_tiles_change_nothing(strip: int, exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, rule = rows(120, 4), LinkRule(threshold=1.0, cap=8, exact_rows=exact)
+    held, rule = rows(120, 4), LinkRule(threshold=1.0, cap=8, exact_rows=exact, sample=9)
     known = find_links(LinkedRows(held.names[:110], held.vectors[:110]), rule)
     whole = find_links(held, rule)
     monkeypatch.setattr(choose, "_STRIP", strip)
     monkeypatch.setattr(choose, "_TILE", strip + 1)
+    monkeypatch.setattr(choose, "_PIECE", strip + 3)
     monkeypatch.setattr(choose, "_MANY", 1)
     monkeypatch.setattr(moments, "_TILE", strip + 2)
     assert same(find_links(held, rule), whole)
@@ -167,6 +190,15 @@ def test_rows_that_share_a_name_have_no_links() -> None:
     left = np.delete(np.arange(60), [10, 20, 30])
     alone = LinkedRows.of(own[left], held[left])
     assert same(find_links(shared, LinkRule(1.0, 4)), find_links(alone, LinkRule(1.0, 4)))
+
+
+def test_a_row_that_shares_its_name_with_a_new_one_has_no_vector_left() -> None:
+    own, held, rule = names(60, 10), vectors(60, 10), LinkRule(1.0, 4)
+    known = find_links(LinkedRows.of(own, held), rule)
+    after = LinkedRows.of(np.append(own, own[7]), np.append(held, held[8:9], axis=0))
+    none = np.empty(0, dtype=np.int64)
+    unread = replace(known, rows=LinkedRows(known.rows.names, known.rows.vectors[:0], none))
+    assert same(find_links(after, rule, unread), find_links(after, rule))
 
 
 def test_more_rows_than_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
 from tasks.families.zoom_graph import compare
+from tasks.families.zoom_graph.choose import LinkedRows
 from tasks.families.zoom_graph.links import STAGE, LinkSettings
 from tests.corpora import documents
 from tests.tasks.families.zoom_graph.linked_rows import names, vectors
@@ -123,6 +124,39 @@ def test_estimated_limits_are_carried_over(night: Night) -> None:
     second = night.make([first.receipt])
     assert second.counts["rows_compared"] < COUNT - 2
     assert second.receipt.outputs == night.make(fresh=True).receipt.outputs
+
+
+@pytest.mark.parametrize("exact", [65_536, 0])
+def test_cells_of_the_night_before_are_used_where_centres_come_and_go(night: Night, exact: int) -> None:
+    night.names[: COUNT // 10] >>= np.uint64(8)
+    night.names.sort()
+    night.settings = LinkSettings(threshold=1.0, cap=8, exact_rows=exact)
+    known = night.make().receipt
+    for row in (3, 5):
+        night.names = np.append(night.names[1:], np.uint64((1 << 50) + row))  # a centre goes, another comes
+        night.vectors = np.append(night.vectors[1:], vectors(1, row), axis=0)
+        night.vectors[row] = night.vectors[200 + row]
+        order = night.names.argsort()
+        night.names, night.vectors = night.names[order], night.vectors[order]
+        made = night.make([known])
+        assert made.counts["rows_found"] > 0
+        assert made.receipt.outputs == night.make(fresh=True).receipt.outputs
+        known = made.receipt
+
+
+def test_vectors_of_packs_that_are_not_wanted_are_not_read() -> None:
+    own, held = names(30, 2), vectors(30, 2)
+    own[3] = own[17]
+    packs = [{"keys": own[some], "vectors": held[some]} for some in (slice(0, 10), slice(10, 12), slice(12, 30))]
+    whole = compare.linked_rows(packs)
+    assert whole.some is None
+    assert np.array_equal(whole.vectors, LinkedRows.of(own, held).vectors)
+    part = compare.linked_rows(packs, [False, True, False])
+    assert np.array_equal(part.names, whole.names)
+    assert part.some is not None
+    assert sorted(part.names[part.some].tolist()) == sorted(own[10:12].tolist())
+    assert np.array_equal(part.vectors, whole.vectors[part.some])
+    assert len(compare.linked_rows([])) == 0
 
 
 def test_nights_end_in_the_snapshot_of_an_empty_store(quick: Path) -> None:

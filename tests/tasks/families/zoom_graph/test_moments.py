@@ -10,7 +10,15 @@ import pytest
 from indexmill.families.zoom_graph.similar import STEPS_PER_UNIT
 from indexmill.retrieve.grid import UNIT
 from tasks.families.zoom_graph import moments as zoom_moments
-from tasks.families.zoom_graph.moments import GRAIN, UNITS, Moments, estimated_limits, exponentials
+from tasks.families.zoom_graph.moments import (
+    GRAIN,
+    REMAINDER_UNITS,
+    UNITS,
+    Moments,
+    Polynomials,
+    exponentials,
+    remainders,
+)
 from tests.tasks.families.zoom_graph.linked_rows import vectors
 
 
@@ -24,11 +32,36 @@ def limits(of: np.ndarray, threshold: float = 3.0) -> np.ndarray:
     return found.limits(np.arange(len(held)), threshold)
 
 
+def estimated(of: np.ndarray, sample: int, threshold: float = 3.0) -> np.ndarray:
+    """From the moments of the polynomials, and of what they leave in a sample."""
+    held = of.astype(np.float32)
+    products = held @ held.T
+    np.fill_diagonal(products, 0.0)
+    left, every = Moments.zeros(len(held), sampled=True), np.arange(len(held))
+    left.add_rows(products[:, :sample], every)
+    return Polynomials(of, sample).limits(left, every, threshold)
+
+
 def test_no_exponential_is_so_near_a_half_that_processors_could_round_it_apart() -> None:
     grains = np.arange(-(1 << 16), 1 << 16)
     exact = [math.expm1((grain * 256 + 127.5) / UNIT) * UNITS for grain in grains.tolist()]
     assert min(abs(value - math.floor(value) - 0.5) for value in exact) > 1e-7
     assert exponentials().tolist() == [round(value) for value in exact]
+
+
+def test_nor_is_any_remainder() -> None:
+    cosines = [(grain * 256 + 127.5) / UNIT for grain in range(-(1 << 16), 1 << 16)]
+    for table, exact in zip(
+        remainders(),
+        (
+            [math.expm1(one) - one - one * one / 2 for one in cosines],
+            [math.expm1(one) ** 2 - one * one for one in cosines],
+        ),
+        strict=True,
+    ):
+        values = [value * REMAINDER_UNITS for value in exact]
+        assert min(abs(value - math.floor(value) - 0.5) for value in values) > 1e-9
+        assert table.tolist() == [round(value) for value in values]
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1.0, 3.0])
@@ -67,12 +100,22 @@ def test_moments_are_added_to_the_columns_that_are_asked_for_alone(monkeypatch: 
     assert not np.delete(some.sums, chosen).any()
 
 
-def test_estimated_limits_are_close_to_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sampled", [False, True])
+def test_moments_are_stored_as_they_are(sampled: bool) -> None:
+    held = vectors(50, 4).astype(np.float32)
+    found = Moments.zeros(50, sampled)
+    found.add_rows(-(held @ held[:20].T), np.arange(50))
+    assert (found.sums < 0).any()
+    stored = found.stored(20)
+    assert min(one.min() for one in stored) >= 0
+    again = Moments.of_stored(*stored, 20, sampled)
+    assert np.array_equal(again.sums, found.sums)
+    assert np.array_equal(again.squares, found.squares)
+
+
+def test_estimated_limits_are_close_to_the_exact_ones() -> None:
     held = vectors(3_000, 5, dimension=64)
-    exact = limits(held)
-    whole = estimated_limits(held.astype(np.float32), 3.0)
+    exact, whole, sampled = limits(held), estimated(held, 3_000), estimated(held, 1_000)
     assert np.abs(whole - exact).max() <= 2 * GRAIN  # the sample is all
-    monkeypatch.setattr(zoom_moments, "SAMPLE", 1_000)
-    sampled = estimated_limits(held.astype(np.float32), 3.0)
     assert np.abs(sampled - exact).mean() < 0.03 * STEPS_PER_UNIT
     assert (sampled != whole).any()

@@ -1,0 +1,196 @@
+"""zoom_links in a night of a large corpus: seconds and memory of the part that refreshes all links of documents.
+
+    python -m benchmarks.zoom_scale [--rows 50000,200000,1100000] [--changed 1000] [--quick]
+
+Vectors of 384 dimensions are drawn in groups of 100 documents, whose members are nearer to each other than to others,
+so that each chooses its links in its group: comparing all with all would take hours. With these links, the vectors and
+the state of an earlier night the part is made as a worker makes it, from a store in a folder. CHANGED documents have
+another vector in their group, a tenth as many went, and as many came.
+
+Printed are seconds of the processor, the most memory of the process, what it had before the part, and how much of the
+most was its own; the rest is mapped files. Beside them what a night would take besides if no limits and cells were
+carried over from the earlier one. 3.5 passages are a document in techdocs, so 1,100,000 rows are about 4 million.
+
+--quick takes 12,000 rows, 30 of them changed: seconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
+from indexmill.retrieve.grid import on_grid
+from storage.arrays import put_pack
+from storage.folder import init_folder
+from storage.protocol import Store
+from tasks.core.stage import Job, make_part
+from tasks.families.zoom_graph.blocks import blocks_of, cells_of, label_of
+from tasks.families.zoom_graph.choose import Coding, LinkedRows, LinkRule, Links
+from tasks.families.zoom_graph.links import STAGE, LinkSettings, state_of
+from tasks.families.zoom_graph.moments import Moments, Polynomials
+
+DIMENSION = 384
+GROUP = 100
+OF_PACK = 2_000
+STRIP = 512
+
+Vectors = NDArray[np.int16]
+
+
+def drawn(groups: NDArray[np.int64], seed: int) -> Vectors:
+    """A vector near the middle of each group."""
+    found = np.empty((len(groups), DIMENSION), dtype=np.int16)
+    for first in range(0, len(groups), OF_PACK):
+        some = groups[first : first + OF_PACK]
+        distinct, place = np.unique(some, return_inverse=True)
+        middles = np.stack([np.random.default_rng(int(one)).standard_normal(DIMENSION) for one in distinct])
+        noise = np.random.default_rng([seed, first]).standard_normal((len(some), DIMENSION))
+        made = (middles[place] + 0.6 * noise).astype(np.float32)
+        found[first : first + OF_PACK] = on_grid(made / np.linalg.norm(made, axis=1)[:, None])
+    return found
+
+
+def sampled_moments(rows: LinkedRows, rule: LinkRule) -> Moments:
+    """The moments of remainders of all rows."""
+    moments, sample = Moments.zeros(len(rows), sampled=True), rule.sampled(len(rows))
+    chosen = rows.vectors[:sample].astype(np.float32).T
+    for first in range(0, len(rows), STRIP):
+        strip = np.arange(first, min(first + STRIP, len(rows)))
+        products = rows.vectors[strip].astype(np.float32) @ chosen
+        inside = strip[strip < sample]
+        products[inside - first, inside] = 0.0
+        moments.add_rows(products, strip)
+    return moments
+
+
+def links_in_groups(rows: LinkedRows, groups: NDArray[np.int64], rule: LinkRule) -> tuple[Links, float]:
+    """The links of rows that choose in their group alone, and the seconds that all limits took."""
+    taken = Stopwatch()
+    moments, every = sampled_moments(rows, rule), np.arange(len(rows))
+    limits = Polynomials(rows.vectors, rule.sampled(len(rows))).limits(moments, every, rule.threshold)
+    seconds = taken.cpu
+    coding, members = Coding(len(rows)), groups.argsort(kind="stable").reshape(-1, GROUP)
+    chosen = []
+    for own in members:
+        held = rows.vectors[own].astype(np.float32)
+        steps = np.minimum((held @ held.T).astype(np.int64) >> 9, (1 << 15) - 1)
+        others = ~np.eye(GROUP, dtype=bool)
+        keys = coding.keys(own.repeat(GROUP)[others.ravel()], steps[others], np.tile(own, GROUP)[others.ravel()])
+        keys.sort()
+        chosen.append(coding.best(coding.beyond(keys, limits), rule.cap))
+    keys = np.concatenate(chosen)
+    keys.sort()
+    full = coding.full(keys, rule.cap)
+    return Links(rows, moments, limits, coding.distinct(coding.pairs(keys)), full, compared=len(rows)), seconds
+
+
+def put_vectors(store: Store, names: NDArray[np.uint64], vectors: Vectors) -> dict[str, str]:
+    """The packs of vectors of some documents, the inputs of the part."""
+    found = {}
+    for first in range(0, len(names), OF_PACK):
+        pack = {"keys": names[first : first + OF_PACK], "vectors": vectors[first : first + OF_PACK]}
+        found[f"document_vectors/p{first:08}"] = put_pack(store, "run", pack)[0]
+    return found
+
+
+def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
+    """In a process of its own: a store with the links of an earlier night, and the night's part."""
+    store, rule, settings = init_folder(Path(folder)), LinkRule(exact_rows=0), LinkSettings(exact_rows=0)
+    draw = np.random.default_rng(count)
+    names, groups = draw.integers(0, 1 << 64, count, dtype=np.uint64), np.arange(count) // GROUP
+    vectors = drawn(groups, 0)
+    sources = put_vectors(store, names, vectors)
+    order = names.argsort()
+    rows = LinkedRows(names[order], vectors[order])
+    links, limits_seconds = links_in_groups(rows, groups[order], rule)
+    taken = Stopwatch()
+    cells = cells_of(rows)
+    cells_seconds = taken.cpu
+    blocks = dict(blocks_of(links, cells))
+    state = state_of(links, rule, [sources[name] for name in sorted(sources)], blocks.items())
+    packs = {"zoom_state": state, **{f"document_links/{label_of(one)}": pack for one, pack in blocks.items()}}
+    outputs = {name: put_pack(store, "run", pack)[0] for name, pack in packs.items()}
+    near = min(8 * OF_PACK, count)  # what changes lies in a few shards, as it does in a night
+    moved = draw.choice(near, changed, replace=False)
+    vectors[moved] = drawn(groups[moved], 1)
+    came = max(changed // 10, 1)
+    first = put_vectors(store, names[came:near], vectors[came:near])
+    last = put_vectors(store, draw.integers(0, 1 << 64, came, dtype=np.uint64), drawn(groups[:came], 2))
+    inputs = sources | first | {name.replace("/p", "/q"): digest for name, digest in last.items()}
+    job = Job(STAGE.module, "0" * 64, "documents", store.url, "night", inputs, settings, reuse=tuple(outputs.values()))
+    queue.put((job, limits_seconds, cells_seconds, len(links.pairs), len(blocks)))
+
+
+def own_memory() -> float:
+    """What this process has of its own, in GiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (one for one in lines if one.startswith("RssAnon"))
+    return int(line.split()[1]) / 2**20
+
+
+def refresh(job: Job, queue: Any) -> None:
+    """In a process of its own: the part."""
+    before, most, ended = peak_memory(), [0.0], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            most[0] = max(most[0], own_memory())
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    taken = Stopwatch()
+    made = make_part(job)
+    spent = str(taken)
+    ended.set()
+    watch.join()
+    queue.put((spent, dict(made.counts), peak_memory(), before, most[0]))
+
+
+def told_by(context: Any, target: Any, *words: object) -> Any:
+    """What a process of its own puts into its queue."""
+    queue = context.Queue()
+    process = context.Process(target=target, args=(*words, queue))
+    process.start()
+    while queue.empty():
+        time.sleep(0.2)
+        if process.exitcode:
+            raise SystemExit(f"a process ended with {process.exitcode}")
+    found = queue.get()
+    process.join()
+    return found
+
+
+def measured(count: int, changed: int) -> Iterator[str]:
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="indexmill-zoom-scale-") as folder:
+        job, limits, cells, pairs, blocks = told_by(context, prepare, f"{folder}/store", count, changed)
+        yield f"{count:,} documents, {pairs:,} pairs in {blocks:,} blocks; {changed:,} changed"
+        spent, counts, peak, before, own = told_by(context, refresh, job)
+        yield f"  {spent}; {counts['rows_compared']:,} rows compared"
+        yield f"  {peak:.2f} GiB at most, {before:.2f} before; of the most, {own:.2f} its own"
+        yield f"  not carried over: limits {limits:.1f} s, cells {cells:.1f} s"
+
+
+def main() -> None:
+    parser = argument_parser(__doc__)
+    parser.add_argument("--rows", default="50000,200000,1100000", help="documents, each a multiple of 100")
+    parser.add_argument("--changed", type=int, default=1_000)
+    parser.add_argument("--quick", action="store_true")
+    chosen = parser.parse_args()
+    print(describe_machine())
+    for count in [12_000] if chosen.quick else map(int, chosen.rows.split(",")):
+        for line in measured(count, 30 if chosen.quick else chosen.changed):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
