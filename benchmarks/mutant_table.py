@@ -619,11 +619,23 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/families/zoom_graph/links.py",
-        '    return not is_much(len(gone) + len(fresh) - 2 * same, n) and is_exact == bool(len(state["sums"]))\n',
-        '    return is_exact == bool(len(state["sums"]))\n',
+        "    return not is_much(len(gone) + len(fresh) - 2 * same, n) and rule.is_exact(before) == rule.is_exact(n)\n",
+        "    return rule.is_exact(before) == rule.is_exact(n)\n",
         (
             "tests/tasks/families/zoom_graph/test_links.py::test_ranges_of_rows_are_compared_where_nothing_can_be_refreshed",
         ),
+    ),
+    Mutant(
+        "tasks/families/zoom_graph/choose.py",
+        "((self.kept[was_in & ~is_in], -1), (self.kept[is_in & ~was_in], 1))",
+        "((self.kept[was_in & ~is_in], -1),)",
+        ("tests/tasks/families/zoom_graph/test_choose.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
+    ),
+    Mutant(
+        "tasks/families/zoom_graph/blocks.py",
+        "        was[lay[lay < len(was) - 1]] = number\n",
+        "        was[lay[lay < len(was) - 1]] = 0\n",
+        ("tests/tasks/families/zoom_graph/test_blocks.py::test_refreshed_cells_are_those_of_all_rows",),
     ),
     Mutant(
         "tasks/families/zoom_graph/choose.py",

@@ -200,7 +200,8 @@ def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
     found = find_links(rows, rule)
     compared = time.process_time()
     blocks = dict(blocks_of(found))
-    state = state_of(found, rule, ["00" * 32], blocks.items())
+    stored = {block_digest(block): block for block in blocks.values()}
+    state = state_of(found, rule, ["00" * 32], [(block_digest(block), centre) for centre, block in blocks.items()])
     divided = time.process_time()
     peak = peak_memory()
     linked(blocks.values(), NamedRows(rows.names))
@@ -216,18 +217,17 @@ def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
         "of vectors": round(rows.vectors.nbytes / 1e6, 1),
         "s to put links together": round(time.process_time() - divided, 2),
     }
-    held = {block_digest(block).tobytes() for block in blocks.values()}
     for changed in NIGHTS if exact else ():
         for edits in (True, False):
             after = night(rows, changed, edits)
             began = time.process_time()
-            known = known_links(state, rows, blocks.values(), rule)
+            known = known_links(state, rows, stored, rule)
             assert known is not None
             refreshed = find_links(after, rule, known.links)
             assert refreshed.origins is not None
             divided_again = dict(blocks_of(refreshed, refreshed_cells(after, refreshed.origins, known.cells)))
             spent = time.process_time() - began
-            new = [one for one in divided_again.values() if block_digest(one).tobytes() not in held]
+            new = [one for one in divided_again.values() if block_digest(one) not in stored]
             told[f"{changed} {'edited' if edits else 'replaced'}"] = (
                 f"{byte_size(new) / 1e6:.2f} MB of {len(new)} blocks, {spent:.1f} CPU s, {refreshed.compared} compared"
             )

@@ -33,7 +33,7 @@ from storage.arrays import put_pack
 from storage.folder import init_folder
 from storage.protocol import Store
 from tasks.core.stage import Job, make_part
-from tasks.families.zoom_graph.blocks import blocks_of, cells_of, label_of
+from tasks.families.zoom_graph.blocks import block_digest, blocks_of, cells_of, label_of
 from tasks.families.zoom_graph.choose import Coding, LinkedRows, LinkRule, Links
 from tasks.families.zoom_graph.links import STAGE, LinkSettings, state_of
 from tasks.families.zoom_graph.moments import Moments, Polynomials
@@ -74,10 +74,10 @@ def sampled_moments(rows: LinkedRows, rule: LinkRule) -> Moments:
 
 def links_in_groups(rows: LinkedRows, groups: NDArray[np.int64], rule: LinkRule) -> tuple[Links, float]:
     """The links of rows that choose in their group alone, and the seconds that all limits took."""
-    taken = Stopwatch()
+    clock = Stopwatch()
     moments, every = sampled_moments(rows, rule), np.arange(len(rows))
     limits = Polynomials(rows.vectors, rule.sampled(len(rows))).limits(moments, every, rule.threshold)
-    seconds = taken.cpu
+    seconds = clock.cpu
     coding, members = Coding(len(rows)), groups.argsort(kind="stable").reshape(-1, GROUP)
     chosen = []
     for own in members:
@@ -112,11 +112,12 @@ def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
     order = names.argsort()
     rows = LinkedRows(names[order], vectors[order])
     links, limits_seconds = links_in_groups(rows, groups[order], rule)
-    taken = Stopwatch()
+    clock = Stopwatch()
     cells = cells_of(rows)
-    cells_seconds = taken.cpu
+    cells_seconds = clock.cpu
     blocks = dict(blocks_of(links, cells))
-    state = state_of(links, rule, [sources[name] for name in sorted(sources)], blocks.items())
+    digests = [(block_digest(block), centre) for centre, block in blocks.items()]
+    state = state_of(links, rule, [sources[name] for name in sorted(sources)], digests)
     packs = {"zoom_state": state, **{f"document_links/{label_of(one)}": pack for one, pack in blocks.items()}}
     outputs = {name: put_pack(store, "run", pack)[0] for name, pack in packs.items()}
     near = min(8 * OF_PACK, count)  # what changes lies in a few shards, as it does in a night
@@ -147,15 +148,15 @@ def refresh(job: Job, queue: Any) -> None:
 
     watch = threading.Thread(target=look)
     watch.start()
-    taken = Stopwatch()
+    clock = Stopwatch()
     made = make_part(job)
-    spent = str(taken)
+    spent = str(clock)
     ended.set()
     watch.join()
     queue.put((spent, dict(made.counts), peak_memory(), before, most[0]))
 
 
-def told_by(context: Any, target: Any, *words: object) -> Any:
+def run_process(context: Any, target: Any, *words: object) -> Any:
     """What a process of its own puts into its queue."""
     queue = context.Queue()
     process = context.Process(target=target, args=(*words, queue))
@@ -172,9 +173,9 @@ def told_by(context: Any, target: Any, *words: object) -> Any:
 def measured(count: int, changed: int) -> Iterator[str]:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="indexmill-zoom-scale-") as folder:
-        job, limits, cells, pairs, blocks = told_by(context, prepare, f"{folder}/store", count, changed)
+        job, limits, cells, pairs, blocks = run_process(context, prepare, f"{folder}/store", count, changed)
         yield f"{count:,} documents, {pairs:,} pairs in {blocks:,} blocks; {changed:,} changed"
-        spent, counts, peak, before, own = told_by(context, refresh, job)
+        spent, counts, peak, before, own = run_process(context, refresh, job)
         yield f"  {spent}; {counts['rows_compared']:,} rows compared"
         yield f"  {peak:.2f} GiB at most, {before:.2f} before; of the most, {own:.2f} its own"
         yield f"  not carried over: limits {limits:.1f} s, cells {cells:.1f} s"
@@ -186,9 +187,13 @@ def main() -> None:
     parser.add_argument("--changed", type=int, default=1_000)
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
+    counts = [12_000] if chosen.quick else [int(count) for count in chosen.rows.split(",")]
+    changed = 30 if chosen.quick else chosen.changed
+    if any(count % GROUP or count < changed for count in counts) or changed > 8 * OF_PACK:
+        parser.error(f"--rows are multiples of {GROUP} and at least --changed, which is at most {8 * OF_PACK:,}")
     print(describe_machine())
-    for count in [12_000] if chosen.quick else map(int, chosen.rows.split(",")):
-        for line in measured(count, 30 if chosen.quick else chosen.changed):
+    for count in counts:
+        for line in measured(count, changed):
             print(line, flush=True)
 
 

@@ -42,7 +42,8 @@ ROWS_PER_BLOCK = 64
 """The rows of a block, on average."""
 
 _LETTER = "z"  # of the labels; `tasks.core.groups` has those of others
-_TILE = 4096  # rows whose centres are looked for at once
+_TILE = 4096  # the most rows whose centres are looked for at once
+_PRODUCTS = 1 << 24  # the most products with centres at once
 _PIECE = 1 << 20  # pairs that are decoded at once
 
 
@@ -54,7 +55,7 @@ def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | N
     rows, coding = links.rows, Coding(len(links.rows))
     centres = rows.names[_centres(rows)].tolist() or [None]
     cells = cells_of(rows) if cells is None else cells
-    order = cells.argsort(kind="stable")  # rows by cell; they take each other's place, so that pairs are in this order
+    order = cells.argsort(kind="stable")  # rows are renumbered by cell, so that sorting the pairs groups them
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     pairs = np.empty_like(links.pairs)
@@ -91,13 +92,13 @@ def lower_names(block: Block) -> Names:
     return block["names"][row_lengths(block["indptr"]) > 0]
 
 
-def block_digest(block: Block) -> NDArray[np.uint8]:
+def block_digest(block: Block) -> bytes:
     """The first 16 bytes of a SHA-256 of a block's arrays."""
     digest = hashlib.sha256()
     for name in sorted(block):
         digest.update(f"{name} {block[name].dtype.str} {len(block[name])};".encode("ascii"))
         digest.update(np.ascontiguousarray(block[name]).view(np.uint8).data)
-    return np.frombuffer(digest.digest()[:16], dtype=np.uint8)
+    return digest.digest()[:16]
 
 
 def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
@@ -106,16 +107,18 @@ def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
     cells = np.zeros(len(numbers), dtype=np.int64)
     if len(places) > 1:
         centres = rows.vectors[places].astype(np.float32).T
-        for first in range(0, len(numbers), _TILE):
-            tile = rows.vectors[numbers[first : first + _TILE]].astype(np.float32)
-            cells[first : first + _TILE] = (tile @ centres).argmax(1)
+        width = max(min(_TILE, _PRODUCTS // len(places)), 1)
+        for first in range(0, len(numbers), width):
+            tile = rows.vectors[numbers[first : first + width]].astype(np.float32)
+            cells[first : first + width] = (tile @ centres).argmax(1)
     return cells
 
 
 def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
     """The cells of all rows, most of them from an earlier set.
 
-    origins: as in `Links`. earlier: rows of the earlier set that lay in the cell of a centre, by its name, or some.
+    origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows that
+    are in none of these are compared with all centres, as new ones are.
     """
     places = _centres(rows)
     is_kept = origins[places] >= 0

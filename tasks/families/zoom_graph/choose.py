@@ -78,8 +78,8 @@ class LinkRule:
 class LinkedRows:
     """names: `(n,) uint64`, ascending, no two the same. vectors: `(n, d) int16`, on the grid.
 
-    some: the rows that have vectors, ascending, as many as `vectors`; None: all. The other rows of an earlier set are
-    those of the same names in the new one.
+    some: the rows that have vectors, ascending, as many as `vectors`; None: all. In an earlier set, a row without one
+    has the vector of the new row of its name: its pack is among those of the new set.
     """
 
     names: NDArray[np.uint64]
@@ -110,8 +110,8 @@ def order_of(names: NDArray[np.uint64]) -> Rows:
 class Links:
     """pairs: in order (`Coding`). limits: `(n,)`. full: rows that chose as many as they may.
 
-    compared: rows compared with all; the rest were reused. origins: `(n,)`, the row of the earlier set that each reused
-    one is, -1 of those that are none; None where all were compared. Nothing else shows what was reused.
+    compared: rows compared with all; the rest were reused. origins: `(n,)`, each row's number in the earlier set, -1
+    for one that is new or changed; None where all were compared. Nothing else shows what was reused.
     """
 
     rows: LinkedRows
@@ -121,10 +121,6 @@ class Links:
     full: int
     compared: int
     origins: Rows | None = None
-
-    def ends(self) -> tuple[Rows, Rows, Rows]:
-        """Of each pair, ascending by both: the lower row, the higher one, and the similarity."""
-        return Coding(len(self.rows)).ends(self.pairs)
 
 
 @dataclass
@@ -172,7 +168,7 @@ def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
 
 
 def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -> Links:
-    """The links of all rows, whose vectors do not matter, from what they choose, in their order."""
+    """The links of all rows from what they choose, in their order; reads no vectors."""
     coding, full = Coding(len(rows)), 0
     sums, squares, limits, pairs = ([np.empty(0, dtype=np.int64)] for _ in range(4))
     for one in choices:
@@ -274,7 +270,8 @@ class Coding:
     """Choices and pairs as integers, in whose order they are.
 
     A choice: a row, the similarity, better ones first, and the row that is chosen. A pair: the lower row, the higher
-    one, and the similarity. What takes keys and gives some of them does so in their array.
+    one, and the similarity. `best`, `beyond` and `pairs` work in place: they overwrite their argument and return a view
+    of it.
     """
 
     def __init__(self, rows: int) -> None:
@@ -302,7 +299,7 @@ class Coding:
         return keys & ((1 << self._bits) - 1)
 
     def best(self, keys: Keys, cap: int) -> Keys:
-        """The first `cap` choices of each row, of some that are in order."""
+        """The first `cap` choices of each row, of some that are in order; in place."""
         starts, counts = self._runs(keys)
         (longer,) = (counts > cap).nonzero()
         if not len(longer):
@@ -337,20 +334,20 @@ class Coding:
         return np.diff(keys.searchsorted(np.arange(self._rows + 1) << (self._bits + _STEP_BITS)))
 
     def beyond(self, keys: Keys, limits: Rows) -> Keys:
-        """The choices whose similarity exceeds the limit of the row that chooses."""
+        """The choices whose similarity exceeds the limit of the row that chooses; in place."""
         return _kept(keys, lambda some: self.steps(some) > limits[self.owners(some)])
 
     def pairs(self, keys: Keys) -> Keys:
-        """The pairs of some choices, in their array, twice where both rows choose each other."""
+        """The pairs of some choices, twice where both rows choose each other; in place."""
         for some in _pieces(len(keys)):
             owners, partners, steps = self.owners(keys[some]), self.partners(keys[some]), self.steps(keys[some])
             keys[some] = self.joined(np.minimum(owners, partners), np.maximum(owners, partners), steps)
         return keys
 
     def distinct(self, pairs: Keys) -> Keys:
-        """The distinct ones of some pairs, in order."""
+        """The distinct ones of some pairs, in order. Sorts its argument."""
         pairs.sort()
-        return _kept(pairs, np.append(True, pairs[1:] != pairs[:-1])) if len(pairs) else pairs
+        return pairs[np.append(True, pairs[1:] != pairs[:-1])] if len(pairs) else pairs
 
     def joined(self, low: Rows, high: Rows, steps: Rows) -> Keys:
         """Some pairs."""
@@ -361,7 +358,7 @@ class Coding:
         return keys
 
     def first_pairs(self, low: Rows) -> Keys:
-        """What no pair of some lower rows comes before."""
+        """The smallest integer that a pair with each of these lower rows could be."""
         return low << (self._bits + _STEP_BITS)
 
     def ends(self, pairs: Keys) -> tuple[Rows, Rows, Rows]:
@@ -399,7 +396,8 @@ class _Before:
         if before.some is not None:
             self._vector = np.full(len(before), -1)
             self._vector[before.some] = np.arange(len(before.some))
-        (asked,) = (same & (self._vector[place] >= 0)).nonzero()
+        (asked,) = same.nonzero()
+        asked = asked[self._vector[place[asked]] >= 0]
         if len(asked) and before.vectors.shape[1] != rows.vectors.shape[1]:
             same[:] = False
         for first in range(0, len(asked), _TILE):
@@ -417,7 +415,7 @@ class _Before:
         return found
 
     def moments(self, table: _Products) -> Moments:
-        """The moments of kept rows with those rows of which moments are taken and that are kept. table: of all rows."""
+        """The moments of kept rows, over the kept rows of the sample. table: of all rows."""
         was, moments = self._known.moments, Moments.zeros(len(self._names), self._known.moments.sampled)
         moments.sums[self.kept], moments.squares[self.kept] = was.sums[self.old], was.squares[self.old]
         sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._known.rows))

@@ -98,7 +98,7 @@ def row_ranges(packs: int) -> list[str]:
 
 
 def linked_rows(packs: Sequence[Pack], wanted: Sequence[bool] | None = None) -> LinkedRows:
-    """The rows of some packs of vectors, of documents or of names. wanted: the packs whose vectors are; None: all."""
+    """The rows of some packs of vectors, of documents or of names. wanted: which packs' vectors to read."""
     wanted = [True] * len(packs) if wanted is None else wanted
     names = [pack["entity_keys" if "entity_keys" in pack else "keys"] for pack in packs]
     joined = np.concatenate([np.empty(0, dtype=np.uint64), *names])
@@ -118,7 +118,7 @@ def linked_rows(packs: Sequence[Pack], wanted: Sequence[bool] | None = None) -> 
 
 
 def _on_grid(pack: Pack) -> NDArray[np.int16]:
-    """The vectors of a pack, which those of names are put on the grid for."""
+    """The vectors of a pack on the grid, to which those of names are rounded here."""
     vectors = pack["vectors"]
     return on_grid(as_unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 

@@ -136,10 +136,13 @@ def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
 
 
 def state_of(
-    links: Links, rule: LinkRule, sources: Iterable[str], blocks: Iterable[tuple[int | None, Block]]
+    links: Links, rule: LinkRule, sources: Iterable[str], blocks: Iterable[tuple[bytes, int | None]]
 ) -> dict[str, NDArray[Any]]:
-    """The private pack of some links. sources: the digests of the packs with their rows. blocks: with their centres."""
-    digests = sorted((block_digest(block).tobytes(), centre or 0) for centre, block in blocks)
+    """The private pack of some links.
+
+    sources: the digests of the packs with their rows. blocks: the digests of their blocks, with the names of centres.
+    """
+    digests = sorted((digest, centre or 0) for digest, centre in blocks)
     sums, squares = links.moments.stored(rule.sampled(len(links.rows)))
     return {
         "sources": np.frombuffer(bytes.fromhex("".join(sources)), dtype=np.uint8).reshape(-1, 32),
@@ -152,24 +155,24 @@ def state_of(
     }
 
 
-def known_links(state: Block, rows: LinkedRows, blocks: Iterable[Block], rule: LinkRule) -> Known | None:
+def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> Known | None:
     """The links of a private pack, its rows and its blocks; None if the rows or the blocks are others.
 
-    blocks: may be more than those of these links.
+    blocks: by their digests; there may be more than those of these links.
     """
     centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
-    own = {digest: block for block in blocks if (digest := block_digest(block).tobytes()) in centres}
     n = len(rows)
-    if len(own) < len(centres) or n != len(state["sums"]):
+    if not centres.keys() <= blocks.keys() or n != len(state["sums"]):
         return None
+    own = {centre: blocks[digest] for digest, centre in centres.items()}
     try:
         pairs = joined_pairs(own.values(), rows)
     except UnknownName:
         return None
-    moments = Moments.of_stored(state["sums"], state["squares"], rule.sampled(n), sampled=not rule.is_exact(n))
     is_exact = rule.is_exact(n)
+    moments = Moments.of_stored(state["sums"], state["squares"], rule.sampled(n), sampled=not is_exact)
     limits = moments.limits(np.arange(n), rule.threshold) if is_exact else state["limits"].astype(np.int64)
-    cells = {centres[digest]: rows.names.searchsorted(lower_names(block)) for digest, block in own.items()}
+    cells = {centre: rows.names.searchsorted(lower_names(block)) for centre, block in own.items()}
     return Known(Links(rows, moments, limits, pairs, int(state["counts"][1]), compared=0), cells)
 
 
@@ -180,41 +183,39 @@ def _compute(part: Part[LinkSettings]) -> Outputs:
     packs = [part.pack_at(digest) for digest in sources]
     ranges = [part.pack_at(digest) for digest in part.settings.choices]
     earlier = {digest: part.pack_at(digest) for digest in part.job.reuse}
+    stored = {block_digest(pack): digest for digest, pack in earlier.items() if "partners" in pack}
     if ranges:
         rows = linked_rows(packs, [False] * len(packs))
         found = joined_links(rows, rule, choices_of(rows, ranges))
         cells = np.concatenate([pack["cells"].astype(np.int64) for pack in ranges])
     else:
         rows = linked_rows(packs)
-        known = next(_known(part, earlier.values()), None)
+        states = [pack for pack in earlier.values() if "sources" in pack]
+        known = next(_known(part, states, {name: earlier[digest] for name, digest in stored.items()}), None)
         found = find_links(rows, rule, None if known is None else known.links)
         if known is None or found.origins is None:
             cells = cells_of(rows)
         else:
             cells = refreshed_cells(rows, found.origins, known.cells)
-    stored = {block_digest(pack).tobytes(): digest for digest, pack in earlier.items() if "partners" in pack}
-    blocks: dict[int | None, Block] = {}
+    blocks: dict[str, Block] = {}
     kept: dict[str, str] = {}
+    centres: list[tuple[bytes, int | None]] = []
     for centre, block in blocks_of(found, cells):
-        digest = stored.get(block_digest(block).tobytes())
-        blocks[centre] = block if digest is None else earlier[digest]  # which is mapped
-        if digest is not None:
-            kept[f"{_LINKS[kind]}/{label_of(centre)}"] = digest
+        label, name = f"{_LINKS[kind]}/{label_of(centre)}", block_digest(block)
+        centres.append((name, centre))
+        if name in stored:
+            kept[label] = stored[name]
+        blocks[label] = earlier[stored[name]] if name in stored else block  # the mapped one, so that this is freed
     return Outputs(
-        packs={
-            "zoom_state": state_of(found, rule, sources, blocks.items()),
-            **{f"{_LINKS[kind]}/{label_of(centre)}": block for centre, block in blocks.items()},
-        },
+        packs={"zoom_state": state_of(found, rule, sources, centres), **blocks},
         counts={"rows_compared": found.compared, "rows_found": len(rows) - found.compared},
         kept=kept,
     )
 
 
-def _known(part: Part[LinkSettings], packs: Iterable[Block]) -> Iterator[Known]:
-    """The links of earlier parts that are complete, with all packs of vectors. packs: the outputs of these parts."""
-    packs = list(packs)
-    blocks = [pack for pack in packs if "partners" in pack]
-    for state in (pack for pack in packs if "sources" in pack):
+def _known(part: Part[LinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]) -> Iterator[Known]:
+    """The links of earlier parts that are complete, with all packs of vectors. states, blocks: of all of them."""
+    for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())
         if len(part.store.blob_sizes(others)) == len(others):

@@ -77,7 +77,7 @@ class Moments:
             self.squares[rows] += squares
 
     def limits(self, rows: Rows, threshold: float) -> Rows:
-        """The limits of some rows, from the moments of their n - 1 others."""
+        """The limits of some rows, from the exact moments of their n - 1 others."""
         others = max(len(self.sums) - 1, 1)
         sums, squares = self.sums[rows], self.squares[rows]
         mean = sums / others
@@ -100,18 +100,18 @@ class Moments:
 
     def stored(self, sample: int) -> tuple[Rows, Rows]:
         """Both sums as integers of at least 0. sample: the number of rows in the sample."""
-        return self.sums + self._least(sample), self.squares + (self._least(sample) if self.sampled else 0)
+        return self.sums + self._offset(sample), self.squares + (self._offset(sample) if self.sampled else 0)
 
     @classmethod
     def of_stored(cls, sums: NDArray[Any], squares: NDArray[Any], sample: int, sampled: bool) -> Moments:
-        """What `stored` was given."""
+        """The inverse of `stored`."""
         found = cls(sums.astype(np.int64), squares.astype(np.int64), sampled)
-        found.sums -= found._least(sample)
-        found.squares -= found._least(sample) if sampled else 0
+        found.sums -= found._offset(sample)
+        found.squares -= found._offset(sample) if sampled else 0
         return found
 
-    def _least(self, sample: int) -> int:
-        """No sum is below this, taken negatively."""
+    def _offset(self, sample: int) -> int:
+        """No sum is below minus this."""
         return REMAINDER_UNITS * sample if self.sampled else UNITS * len(self.sums)
 
 
@@ -150,9 +150,10 @@ class Polynomials:
         mean = (block @ self._total - own) / UNIT / others
         whole = np.einsum("ij,ij->i", block @ self._gram, block) / 16 * n
         square = np.maximum(whole - own * own, 0.0) / UNIT / UNIT / others
-        held = np.maximum(self._sample - (rows < self._sample), 1) * float(REMAINDER_UNITS)
-        first_moment = mean + square / 2 + remainders.sums[rows] / held
-        deviation = np.sqrt(np.maximum(square + remainders.squares[rows] / held - first_moment * first_moment, 0.0))
+        units = np.maximum(self._sample - (rows < self._sample), 1) * float(REMAINDER_UNITS)
+        first_moment = mean + square / 2 + remainders.sums[rows] / units
+        second_moment = square + remainders.squares[rows] / units
+        deviation = np.sqrt(np.maximum(second_moment - first_moment * first_moment, 0.0))
         return _limit_of(first_moment + threshold * deviation)
 
 

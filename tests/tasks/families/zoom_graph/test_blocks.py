@@ -12,7 +12,7 @@ from indexmill.families.zoom_graph.similar import UnknownName
 from indexmill.store.pack_checks import check_arrays
 from tasks.families.zoom_graph import blocks as zoom_blocks
 from tasks.families.zoom_graph.blocks import block_digest, blocks_of, joined_pairs, label_of
-from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, find_links
+from tasks.families.zoom_graph.choose import Coding, LinkedRows, LinkRule, find_links
 from tests.tasks.families.zoom_graph.linked_rows import names, rows, vectors
 
 
@@ -30,7 +30,7 @@ def test_rows_lie_in_the_block_of_the_nearest_centre() -> None:
     held = links.rows.vectors.astype(np.int64)
     centres = np.flatnonzero(links.rows.names < (1 << 64) // zoom_blocks.ROWS_PER_BLOCK)
     assert len(centres) > 2
-    found, (low, _, _) = dict(blocks_of(links)), links.ends()
+    found, (low, _, _) = dict(blocks_of(links)), Coding(500).ends(links.pairs)
     for row in np.unique(low).tolist():
         nearest = centres[np.argmax(held[centres] @ held[row])]
         block = found[int(links.rows.names[nearest])]
@@ -84,20 +84,20 @@ def test_a_changed_row_rewrites_few_blocks() -> None:
     count, rule = 6_000, LinkRule(cap=8)
     own, held = names(count, 4), vectors(count, 4, dimension=64)
     known = find_links(LinkedRows.of(own, held), rule)
-    before = {label: block_digest(block).tobytes() for label, block in blocks_of(known)}
+    before = {label: block_digest(block) for label, block in blocks_of(known)}
     held = held.copy()
     row = int(draw.integers(count))
     held[row] = held[row][::-1]
     after = dict(blocks_of(find_links(LinkedRows.of(own, held), rule, known)))
-    changed = [label for label, block in after.items() if before.get(label) != block_digest(block).tobytes()]
+    changed = [label for label, block in after.items() if before.get(label) != block_digest(block)]
     assert 0 < len(changed) < len(before) / 3
     assert len(before) > 60
 
 
 def test_a_digest_depends_on_every_array() -> None:
     _, block = next(blocks_of(find_links(rows(50, 5), LinkRule(1.0, 6))))
-    digests = {block_digest({**block, name: array[::-1]}).tobytes() for name, array in block.items()}
-    assert len(digests | {block_digest(block).tobytes()}) == len(block) + 1
+    digests = {block_digest({**block, name: array[::-1]}) for name, array in block.items()}
+    assert len(digests | {block_digest(block)}) == len(block) + 1
 
 
 def test_pairs_of_other_rows_are_refused() -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from indexmill.store.layout import blob_path
 from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
+from tasks.families.zoom_graph import blocks as zoom_blocks
 from tasks.families.zoom_graph import compare
-from tasks.families.zoom_graph.choose import LinkedRows
-from tasks.families.zoom_graph.links import STAGE, LinkSettings
+from tasks.families.zoom_graph.blocks import block_digest
+from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links
+from tasks.families.zoom_graph.links import STAGE, LinkSettings, known_links, state_of
 from tests.corpora import documents
-from tests.tasks.families.zoom_graph.linked_rows import names, vectors
+from tests.tasks.families.zoom_graph.linked_rows import names, rows, vectors
 from tests.tasks.indexes import Index, edited, only, traces
 from tests.tasks.making import PartResult, Parts, PartSpec
 
@@ -127,7 +130,17 @@ def test_estimated_limits_are_carried_over(night: Night) -> None:
 
 
 @pytest.mark.parametrize("exact", [65_536, 0])
-def test_cells_of_the_night_before_are_used_where_centres_come_and_go(night: Night, exact: int) -> None:
+def test_cells_of_the_night_before_are_used_where_centres_come_and_go(
+    night: Night, exact: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+
+    def cells_of(rows: LinkedRows, some: Any = slice(None)) -> np.ndarray:
+        compared.append(len(np.arange(len(rows))[some]))
+        return found(rows, some)
+
+    found = zoom_blocks.cells_of
+    monkeypatch.setattr(zoom_blocks, "cells_of", cells_of)
     night.names[: COUNT // 10] >>= np.uint64(8)
     night.names.sort()
     night.settings = LinkSettings(threshold=1.0, cap=8, exact_rows=exact)
@@ -140,8 +153,54 @@ def test_cells_of_the_night_before_are_used_where_centres_come_and_go(night: Nig
         night.names, night.vectors = night.names[order], night.vectors[order]
         made = night.make([known])
         assert made.counts["rows_found"] > 0
+        assert len(compared) == 1
+        assert compared[0] < COUNT / 3
+        assert made.receipt.outputs == night.make(fresh=True).receipt.outputs
+        compared.clear()
+        known = made.receipt
+
+
+def test_a_night_may_begin_and_end_without_rows(night: Night) -> None:
+    every = night.names, night.vectors
+    none = every[0][:0], every[1][:0]
+    known = [night.make().receipt]
+    for night.names, night.vectors in (none, every, none, every):
+        made = night.make(known, fresh=True)
+        assert made.receipt.outputs == night.make(fresh=True).receipt.outputs
+        known = [made.receipt]
+
+
+@pytest.mark.parametrize("exact", [COUNT - 1, COUNT])
+def test_nights_with_more_rows_than_have_exact_moments(night: Night, exact: int) -> None:
+    night.settings = LinkSettings(threshold=1.0, cap=8, exact_rows=exact)
+    every = night.names, night.vectors
+    known = night.make().receipt
+    for count in (COUNT - 2, COUNT, COUNT - 1):
+        night.names, night.vectors = every[0][:count], every[1][:count]
+        made = night.make([known], fresh=True)
         assert made.receipt.outputs == night.make(fresh=True).receipt.outputs
         known = made.receipt
+
+
+def test_what_is_stored_of_a_sample_is_what_a_refresh_starts_from() -> None:
+    rule, every = LinkRule(1.0, 8, exact_rows=0, sample=30), rows(400, 3)
+
+    def stored(found: Links) -> tuple[dict[str, np.ndarray], dict[bytes, Any]]:
+        made = {block_digest(block): (centre, block) for centre, block in zoom_blocks.blocks_of(found)}
+        state = state_of(found, rule, [], ((digest, centre) for digest, (centre, _) in made.items()))
+        return state, {digest: block for digest, (_, block) in made.items()}
+
+    known = find_links(LinkedRows(every.names[:-9], every.vectors[:-9]), rule)
+    for some in (slice(4, None), slice(2, -20), slice(0, None)):  # the sample loses rows, and gets some
+        state, blocks = stored(known)
+        read = known_links(state, known.rows, blocks, rule)
+        assert read is not None
+        after = LinkedRows(every.names[some], every.vectors[some])
+        known = find_links(after, rule, read.links)
+        assert 0 < known.compared < len(after)
+        fresh = stored(find_links(after, rule))
+        for one, other in zip(stored(known), fresh, strict=True):
+            np.testing.assert_equal(one, other)
 
 
 def test_vectors_of_packs_that_are_not_wanted_are_not_read() -> None:
