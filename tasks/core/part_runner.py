@@ -458,7 +458,7 @@ class PartRunner:
             in self._parents_keys
         )
         read = {one.source for one in stage.inputs}
-        for before in self.stages.values():
+        for before in list(self.stages.values()):  # other steps may be adding theirs
             if (
                 before.per_document
                 and before.name != stage.name
