@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
     from indexmill.store.checked_packs import CheckedPacks
+    from indexmill.store.pack_checks import Sizes
     from indexmill.store.packs import Pack
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
@@ -538,28 +539,47 @@ class Snapshot:
 
     def _checked_packs(self) -> CheckedPacks:
         """The packs of vectors that a reader with the same cache has checked; none while some have to be fetched."""
-        from indexmill.store.checked_packs import CheckedPacks, describe_packs
+        from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
 
+        name, kept = "checked_vectors.2", self._assemblies
         artifacts = self.manifest.under("vectors")
-        packs = [(one, path) for one in artifacts if (path := self._local(one)) is not None]
-        if len(packs) < len(artifacts):
+        local = [(one, path) for one in artifacts if (path := self._local(one)) is not None]
+
+        def describe() -> Mapping[str, npt.NDArray[Any]]:
+            packs = [PackFile(one, path, self._key_of_check(one)) for one, path in local]
+            return describe_packs(packs, self._check_arrays, () if kept is None else kept.earlier(name))
+
+        if len(local) < len(artifacts):
             return CheckedPacks((), describe_packs((), self._check_arrays))
-        described = self.assembled("checked_vectors.1", lambda: describe_packs(packs, self._check_arrays))
-        return CheckedPacks(artifacts, described)
+        return CheckedPacks(artifacts, self.assembled(name, describe))
+
+    def _key_of_check(self, artifact: Artifact) -> bytes:
+        """A SHA-256 of all that the check of a pack depends on."""
+        from indexmill.retrieve.schemas import PACKS
+        from indexmill.store.canonical import canonical_json, digest_of
+        from indexmill.store.pack_checks import lengths_for
+        from indexmill.store.pack_schema import schema_of
+
+        lengths = lengths_for(schema_of(artifact.name, PACKS), self._sizes().of(artifact.name))
+        return bytes.fromhex(digest_of(canonical_json([artifact.name, artifact.digest, artifact.schema_, lengths])))
+
+    def _sizes(self) -> Sizes:
+        from indexmill.store.pack_checks import Sizes
+
+        return self.once("sizes", lambda: Sizes(self.manifest))
 
     def _check_arrays(self, artifact: Artifact) -> Pack:
         """The arrays of an artifact; raises CorruptBlob if they do not match its schema and the manifest."""
         from indexmill.retrieve.schemas import PACKS
-        from indexmill.store.pack_checks import Sizes, check_arrays
+        from indexmill.store.pack_checks import check_arrays
         from indexmill.store.pack_schema import schema_of
         from indexmill.store.packs import open_pack
 
         path = self.file(artifact.name)
         pack = open_pack(path)
-        sizes = self.once("sizes", lambda: Sizes(self.manifest))
         if artifact.schema_ is not None and pack.schema != artifact.schema_:
             raise CorruptBlob(f"{path}: {artifact.name!r} does not have the arrays that the manifest declares")
-        if problem := check_arrays(schema_of(artifact.name, PACKS), pack, sizes.of(artifact.name)):
+        if problem := check_arrays(schema_of(artifact.name, PACKS), pack, self._sizes().of(artifact.name)):
             raise CorruptBlob(f"{path}: the arrays {artifact.name!r} cannot be used: {problem}")
         return pack
 
@@ -638,17 +658,19 @@ class Snapshot:
 
     def _unpack(self, kept: Assemblies, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
         """The batches of ``unpacked``; None if the cache has none and shards would have to be fetched."""
+        from indexmill.store.canonical import canonical_json, digest_of
         from indexmill.store.tables import read_batch
 
         shards = self.shards(name)
 
-        def unpack() -> Iterator[pa.RecordBatch]:
-            if None in map(self._local, shards):
-                raise StoreError(f"{self.path}: some shards of {name!r} are not on this machine")
-            return (read_batch(self.file(shard.name), shard, columns) for shard in shards)
+        def unpack(number: int) -> pa.RecordBatch:
+            if self._local(shards[number]) is None:
+                raise StoreError(f"{self.path}: a shard of {name!r} is not on this machine")
+            return read_batch(self.file(shards[number].name), shards[number], columns)
 
-        label = ".".join([name.replace("/", "."), *columns, "1"])
-        return kept.batches(label, sum(shard.bytes for shard in shards), unpack)
+        keys = [digest_of(canonical_json([shard.digest, shard.schema_])) for shard in shards]
+        label = ".".join([name.replace("/", "."), *columns, "2"])
+        return kept.batches(label, sum(shard.bytes for shard in shards), keys, unpack)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,11 +1,13 @@
-"""Record batches in an Arrow file that a reader maps, so that reading some of their rows unpacks nothing."""
+"""Record batches in an Arrow file that a reader maps, so that reading some of their rows unpacks nothing.
+
+Each batch has a key, which the metadata of the file's schema lists: another file may have the same batch.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, overload
 
@@ -19,19 +21,23 @@ if TYPE_CHECKING:
 __all__ = ["ArrowFile", "write_batches"]
 
 
-def write_batches(file: BinaryIO, batches: Callable[[], Iterator[pa.RecordBatch]], most: int) -> None:
-    """Write record batches as an Arrow file.
+_KEYS = b"indexmill.keys"
+
+
+def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int], pa.RecordBatch], most: int) -> None:
+    """Write record batches as an Arrow file. keys: ASCII without line breaks; ``batch_of`` has the batch of each.
 
     Raises StoreError if there is none, if they have different columns, or once they have more than ``most`` bytes.
     """
     import pyarrow as pa
 
-    found = batches()
-    first = next(found, None)
-    if first is None:
+    if not keys:
         raise StoreError("there are no batches to write")
-    with pa.ipc.new_file(file, first.schema) as writer:
-        for batch in chain([first], found):
+    first = batch_of(0)
+    schema = first.schema.with_metadata({_KEYS: "\n".join(keys)})
+    with pa.ipc.new_file(file, schema) as writer:
+        for number in range(len(keys)):
+            batch = batch_of(number) if number else first
             if batch.schema != first.schema:
                 raise StoreError("a batch has other columns than the first")
             writer.write_batch(batch)
@@ -60,6 +66,12 @@ class ArrowFile(Sequence["pa.RecordBatch"]):
             yield
         except (pa.ArrowException, OSError) as error:
             raise CorruptBlob(f"{self._path} cannot be read as an Arrow file: {error}") from error
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the batches, in their order."""
+        metadata: dict[bytes, bytes] = self._reader.schema.metadata or {}
+        return metadata.get(_KEYS, b"").decode("ascii").split("\n")
 
     def __len__(self) -> int:
         return int(self._reader.num_record_batches)

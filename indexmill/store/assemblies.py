@@ -18,11 +18,11 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from indexmill.errors import StoreError
+from indexmill.errors import CorruptBlob, StoreError
 from indexmill.store.arrow_file import ArrowFile, write_batches
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.folder import identity_of, trust_blob
@@ -42,6 +42,8 @@ T = TypeVar("T")
 _FOLDER = "assembled"
 _SHARE = 4
 """The part of the cache's bound that one table may take, as a divisor."""
+_EARLIER = 4
+"""How many other snapshots are looked at for what this one has as well."""
 _UNPACKED = 8
 """How many times its bytes as Parquet a table is taken to have, unpacked."""
 
@@ -76,38 +78,75 @@ class Assemblies:
         return self._find(record, open_pack) or made
 
     def batches(
-        self, name: str, packed: int, make: Callable[[], Iterator[pa.RecordBatch]]
+        self, name: str, packed: int, keys: Sequence[str], make: Callable[[int], pa.RecordBatch]
     ) -> Sequence[pa.RecordBatch] | None:
         """The batches that are kept under this name, mapped; where none are, those of ``make``, which are kept then.
 
-        packed: their bytes as Parquet. None if they cannot be kept: if there is no room for them, if the cache cannot
-        be written, if they have different columns, or if ``make`` fails as the reading of a table does.
+        packed: their bytes as Parquet. keys: what each batch is a function of; those that are kept for another snapshot
+        are copied from there. None if they cannot be kept: if there is no room for them, if the cache cannot be
+        written, if they have different columns, or if ``make`` fails as the reading of a table does.
         """
         record = self._record(name)
         kept = self._find(record, ArrowFile)
         most = self._cache.most // _SHARE
         if kept is None and packed * _UNPACKED < most:
-            self._keep(record, partial(write_batches, batches=make, most=most))
+            self._keep(record, lambda file: write_batches(file, keys, self._known(name, keys, make), most))
             kept = self._find(record, ArrowFile)
         return kept
+
+    def _known(
+        self, name: str, keys: Sequence[str], make: Callable[[int], pa.RecordBatch]
+    ) -> Callable[[int], pa.RecordBatch]:
+        """Gives the batch of each key, from another snapshot if it is kept there."""
+        places = {
+            key: (file, number)
+            for file in self._earlier(name, ArrowFile)
+            for number, key in zip(range(len(file)), file.keys, strict=False)
+        }
+
+        def batch_of(number: int) -> pa.RecordBatch:
+            file, at = places.get(keys[number], (None, 0))
+            with contextlib.suppress(CorruptBlob):
+                if file is not None:
+                    return file[at]
+            return make(number)
+
+        return batch_of
+
+    def earlier(self, name: str) -> Iterator[Arrays]:
+        """The arrays that are kept under this name for other snapshots, those that were written last first."""
+        return self._earlier(name, open_pack)
+
+    def _earlier(self, name: str, opened: Callable[[Path], T]) -> Iterator[T]:
+        """What is kept for other snapshots, verified: a damage must not be copied from one to the next."""
+        records = []
+        for record in self._folder.parent.glob(f"*/{name}.json"):
+            with contextlib.suppress(OSError):
+                records.append((record.stat().st_mtime_ns, record))
+        others = (record for _, record in sorted(records, reverse=True) if record.parent != self._folder)
+        found = (self._find(record, opened, trust=False) for record in islice(others, _EARLIER))
+        return (one for one in found if one is not None)
 
     def _record(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
-    def _find(self, record: Path, opened: Callable[[Path], T]) -> T | None:
-        """What a record names, opened; None if the cache lacks it, or the record does not count."""
+    def _find(self, record: Path, opened: Callable[[Path], T], trust: bool = True) -> T | None:
+        """What a record names, opened; None if the cache lacks it, or the record does not count.
+
+        trust: False to verify the file even if it is the one that was.
+        """
         kept = self._read(record)
         if kept is None:
             return None
         try:
             status = (self._cache.folder / blob_path(kept.digest)).stat()
-            is_known = is_own(status) and kept.file == _file_of(status)
+            is_known = trust and is_own(status) and kept.file == _file_of(status)
             if is_known:
                 trust_blob(self._cache.folder, kept.digest, identity_of(status))
             path = self._cache.find(kept.digest, kept.bytes)
             if path is None:
                 return None
-            if not is_known:
+            if trust and not is_known:
                 with contextlib.suppress(OSError):  # a cache that cannot be written is read as it is
                     self._note(record, kept.digest, kept.bytes)
             return opened(path)

@@ -56,6 +56,11 @@ class Sizes:
         return ChainMap(self._own.get(name.partition("/")[2], {}), self._all)
 
 
+def lengths_for(schema: PackSchema | None, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those of the lengths of ``Sizes.of`` on which the check of a pack depends."""
+    return {name: sizes[name] for name in (*(schema.tables if schema else ()), "dimensions") if name in sizes}
+
+
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """The first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
 
@@ -66,7 +71,7 @@ def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, 
 
 
 def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> Iterator[str]:
-    lengths = {name: sizes[name] for name in (*schema.tables, "dimensions") if name in sizes}
+    lengths = lengths_for(schema, sizes)
     known = {name: declared for name, declared in schema.arrays.items() if name in arrays}
     arrays = {name: arrays[name] for name in known}  # a pack makes an array anew each time
     for name, declared in known.items():

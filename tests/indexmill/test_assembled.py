@@ -27,19 +27,23 @@ MAPPED = ("vectors", "passages", "documents", "sentences", "entities", "summarie
 """Artifacts that a reader with a cache takes unpacked from there, or maps without a check."""
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("assembled")
-    corpus = write_corpus(folder / "corpus.jsonl", documents(60, words=90))
-    asked = {
-        "store": folder / "store",
+def build(store: Path, corpus: Path) -> None:
+    settings = {
+        "store": store,
         "corpus": {"paths": [str(corpus)]},
         "embed": {"model": "hash"},
         "split": {"tokens": 48},
         "shards": {"document_tokens": 1_000, "entities": 64},
         "families": {"community_tree": {"enabled": True}, "heterograph": {"enabled": True}},
     }
-    build_inline(Configuration.model_validate(asked), progress=Silent())
+    build_inline(Configuration.model_validate(settings), progress=Silent())
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("assembled")
+    corpus = write_corpus(folder / "corpus.jsonl", documents(60, words=90))
+    build(folder / "store", corpus)
     return folder / "store"
 
 
@@ -97,6 +101,30 @@ def test_nothing_is_kept_unless_a_cache_is_named(store: Path, tmp_path: Path, mo
         assert {path.parent.name for path in (tmp_path / "named").glob("assembled/*/*.json")} == {
             snapshot.ref.manifest if snapshot.ref else ""
         }
+
+
+def test_the_reader_of_the_next_version_opens_what_changed(store: Path, tmp_path: Path, opened: list[str]) -> None:
+    folder = copied(store, tmp_path / "store")
+    with indexmill.open(folder, cache=tmp_path / "cache") as snapshot:
+        asked = questions(snapshot)
+        for method in snapshot.methods:
+            snapshot.retrieve_batch(asked, method, 7)
+        before = {one.digest for one in snapshot.manifest.artifacts}
+    rows = documents(60, words=90)
+    rows["doc-0007"] = (rows["doc-0007"][0], rows["doc-0008"][1])
+    corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
+    build(folder, corpus)
+    with indexmill.open(folder) as snapshot:
+        expected = {method: snapshot.retrieve_batch(asked, method, 7) for method in snapshot.methods}
+        new = {one.name for one in snapshot.manifest.artifacts if one.digest not in before}
+        shards = {one.name for name in MAPPED for one in snapshot.manifest.under(name)}
+    opened.clear()
+    with indexmill.open(folder, cache=tmp_path / "cache") as snapshot:
+        for method in snapshot.methods:
+            assert snapshot.retrieve_batch(asked, method, 7) == expected[method], method
+    assert shards & new
+    assert len(shards & new) < len(shards) / 2
+    assert shards & set(opened) == shards & new
 
 
 def copied(store: Path, to: Path) -> Path:

@@ -7,7 +7,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -125,48 +125,100 @@ def batch(*rows: str) -> pa.RecordBatch:
 
 
 class CountedBatches:
-    """Makes the same batches, and counts how often."""
+    """Makes the same batches, and counts them."""
 
     def __init__(self, *batches: pa.RecordBatch) -> None:
         self.calls, self.batches = 0, batches
 
-    def __call__(self) -> Iterator[pa.RecordBatch]:
+    @property
+    def keys(self) -> list[str]:
+        return [f"key {number}" for number in range(len(self.batches))]
+
+    def __call__(self, number: int) -> pa.RecordBatch:
         self.calls += 1
-        return iter(self.batches)
+        return self.batches[number]
 
 
 def test_batches_that_one_process_made_another_maps(tmp_path: Path) -> None:
     make = CountedBatches(batch("one", "", "drei"), batch(), batch("ж"))
     for _ in range(2):
-        found = assemblies(tmp_path).batches("rows.1", 100, make)
+        found = assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
         assert found is not None
         assert [one.equals(made) for one, made in zip(found, make.batches, strict=True)] == [True] * 3
         assert found[1:][1].equals(make.batches[2])
-    assert make.calls == 1
+    assert make.calls == 3
 
 
-def refuse() -> Iterator[pa.RecordBatch]:
-    raise CorruptBlob("a shard is damaged")
+def test_batches_that_another_snapshot_has_are_copied(tmp_path: Path) -> None:
+    before = CountedBatches(batch("one", ""), batch("two"), batch("three"))
+    assemblies(tmp_path).batches("rows.1", 100, before.keys, before)
+    after = CountedBatches(batch("three"), batch("four"), batch("one", ""))
+    keys = ["key 2", "key 4", "key 0"]
+    made = assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, keys, after)
+    assert made is not None
+    assert [one.equals(other) for one, other in zip(made, after.batches, strict=True)] == [True] * 3
+    assert after.calls == 1
+    (assembled, *_) = made
+    assert assembled.column_names == ["text", "length"]
+    assemblies(tmp_path, "ef" * 32).batches("rows.2", 100, keys, after)
+    assert after.calls == 4  # of another layout
+
+
+def test_a_damaged_batch_of_another_snapshot_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = CountedBatches(batch("one"), batch("two"))
+    assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
+
+    def damaged(file: ArrowFile, number: int) -> pa.RecordBatch:
+        raise CorruptBlob(f"batch {number} of {len(file)}")
+
+    monkeypatch.setattr(ArrowFile, "__getitem__", damaged)
+    assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make)
+    assert make.calls == 4
+
+
+def test_a_damaged_file_of_another_snapshot_is_not_copied(tmp_path: Path) -> None:
+    make = CountedBatches(batch("one"), batch("two"))
+    assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    status = blob.stat()
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes().replace(b"two", b"owt"))
+    blob.chmod(0o444)
+    os.utime(blob, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a disk changes bytes
+    code = (
+        "from tests.indexmill.store.test_assemblies import CountedBatches, Path, assemblies, batch\n"
+        "make = CountedBatches(batch('one'), batch('two'))\n"
+        f"made = assemblies(Path({str(tmp_path)!r}), 'cd' * 32).batches('rows.1', 100, make.keys, make)\n"
+        "assert [one['text'].to_pylist() for one in made] == [['one'], ['two']]\n"
+        "assert make.calls == 2\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def refuse(number: int) -> pa.RecordBatch:
+    raise CorruptBlob(f"shard {number} is damaged")
 
 
 @pytest.mark.parametrize(
-    "make",
-    [CountedBatches(), CountedBatches(batch("one"), pa.record_batch({"other": [1]})), refuse],
+    ("make", "count"),
+    [(CountedBatches(), 0), (CountedBatches(batch("one"), pa.record_batch({"other": [1]})), 2), (refuse, 1)],
     ids=["none", "of different columns", "from a damaged shard"],
 )
-def test_batches_that_cannot_be_kept_are_none(tmp_path: Path, make: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-    assert assemblies(tmp_path).batches("rows.1", 100, make) is None
+def test_batches_that_cannot_be_kept_are_none(
+    tmp_path: Path, make: Callable[[int], pa.RecordBatch], count: int
+) -> None:
+    assert assemblies(tmp_path).batches("rows.1", 100, ["key"] * count, make) is None
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(("packed", "calls"), [(100, 1), (40_000, 0)])
+@pytest.mark.parametrize(("packed", "calls"), [(100, 2), (40_000, 0)])
 def test_batches_take_a_quarter_of_the_cache_at_most(tmp_path: Path, packed: int, calls: int) -> None:
     make = CountedBatches(batch("x" * 150_000), batch("y" * 150_000))
     kept = Assemblies(BlobCache(tmp_path, 1_000_000), MANIFEST)
-    assert kept.batches("rows.1", packed, make) is None
+    assert kept.batches("rows.1", packed, make.keys, make) is None
     assert make.calls == calls
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert Assemblies(BlobCache(tmp_path, 2_000_000), MANIFEST).batches("rows.1", packed, make) is not None
+    assert Assemblies(BlobCache(tmp_path, 2_000_000), MANIFEST).batches("rows.1", packed, make.keys, make) is not None
 
 
 def test_the_next_process_trusts_the_file_that_was_verified_and_no_other(tmp_path: Path) -> None:
@@ -235,7 +287,7 @@ def test_a_cache_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pyte
 
 def test_batches_of_a_damaged_file_are_corrupt(tmp_path: Path) -> None:
     make = CountedBatches(batch("one"), batch("two", "three"))
-    assemblies(tmp_path).batches("rows.1", 100, make)
+    assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
     (blob,) = tmp_path.glob("blobs/sha256/*/*")
     data = blob.read_bytes()
     for place in range(8, len(data) - 200, 8):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from indexmill.errors import CorruptBlob
 from indexmill.store import checked_packs
-from indexmill.store.checked_packs import CheckedPacks, describe_packs
+from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
 from indexmill.store.listing import Artifact
 from indexmill.store.packs import Pack, open_pack, write_pack
 
@@ -34,13 +36,17 @@ def packs(tmp_path: Path) -> Packs:
     return found
 
 
+def files(packs: Packs) -> list[PackFile]:
+    return [PackFile(artifact, path, sha256(artifact.name.encode()).digest()) for artifact, path in packs]
+
+
 def checked(packs: Packs) -> CheckedPacks:
     paths = {artifact.name: path for artifact, path in packs}
 
     def check(artifact: Artifact) -> Pack:
         return open_pack(paths[artifact.name])
 
-    return CheckedPacks([artifact for artifact, _ in packs], describe_packs(packs, check))
+    return CheckedPacks([artifact for artifact, _ in packs], describe_packs(files(packs), check))
 
 
 def test_what_was_checked_is_mapped_as_it_was(packs: Packs) -> None:
@@ -87,7 +93,7 @@ def test_a_pack_that_nobody_described_has_to_be_checked(packs: Packs) -> None:
 
 
 def test_descriptions_of_other_packs_are_refused(packs: Packs) -> None:
-    described = describe_packs(packs[:2], lambda _: open_pack(packs[0][1]))
+    described = describe_packs(files(packs[:2]), lambda _: open_pack(packs[0][1]))
     with pytest.raises(ValueError, match="zip"):
         CheckedPacks([artifact for artifact, _ in packs], described)
 
@@ -120,7 +126,7 @@ def test_a_file_that_changes_while_it_is_checked_has_to_be_checked(packs: Packs)
         os.utime(path, ns=(1, 1))
         return found
 
-    known = CheckedPacks([artifact for artifact, _ in packs], describe_packs(packs, check))
+    known = CheckedPacks([artifact for artifact, _ in packs], describe_packs(files(packs), check))
     assert [known.open(*pack) for pack in packs] == [None] * 3
 
 
@@ -129,3 +135,37 @@ def test_a_file_that_goes_or_is_older_than_time_is_no_error(packs: Packs) -> Non
     packs[1][1].unlink()
     known = checked(packs)
     assert [known.open(*pack) is not None for pack in packs] == [True, False, True]
+
+
+def test_what_another_snapshot_has_of_a_file_is_not_checked_again(packs: Packs) -> None:
+    paths, asked = {artifact.name: path for artifact, path in packs}, []
+
+    def check(artifact: Artifact) -> Pack:
+        asked.append(artifact.name)
+        return open_pack(paths[artifact.name])
+
+    before = describe_packs(files(packs[:2]), check)
+    asked.clear()
+    packs[0][1].write_bytes(packs[0][1].read_bytes())  # another time
+    os.utime(packs[0][1], ns=(1, packs[0][1].stat().st_mtime_ns + 1))
+    now = describe_packs(files(packs), check, [before])
+    assert asked == ["vectors/0", "vectors/2"]
+    for name, array in describe_packs(files(packs), check).items():
+        np.testing.assert_array_equal(now[name], array)
+
+
+def test_a_file_of_another_key_is_checked(packs: Packs) -> None:
+    before = describe_packs(files(packs), lambda artifact: open_pack(dict(named(packs))[artifact.name]))
+    others = [PackFile(one.artifact, one.path, sha256(one.key).digest()) for one in files(packs)]
+    asked: list[str] = []
+
+    def refuse(artifact: Artifact) -> Pack:
+        asked.append(artifact.name)
+        raise CorruptBlob("other lengths")
+
+    assert not describe_packs(others, refuse, [before])["files"].any()
+    assert len(asked) == 3
+
+
+def named(packs: Packs) -> list[tuple[str, Path]]:
+    return [(artifact.name, path) for artifact, path in packs]
