@@ -664,13 +664,14 @@ class Snapshot:
         shards = self.shards(name)
 
         def unpack(number: int) -> pa.RecordBatch:
-            if self._local(shards[number]) is None:
-                raise StoreError(f"{self.path}: a shard of {name!r} is not on this machine")
             return read_batch(self.file(shards[number].name), shards[number], columns)
+
+        def is_local(number: int) -> bool:
+            return self._local(shards[number]) is not None
 
         keys = [digest_of(canonical_json([shard.digest, shard.schema_])) for shard in shards]
         label = ".".join([name.replace("/", "."), *columns, "2"])
-        return kept.batches(label, sum(shard.bytes for shard in shards), keys, unpack)
+        return kept.batches(label, sum(shard.bytes for shard in shards), keys, unpack, is_local)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from indexmill.errors import CorruptBlob, StoreError
+from indexmill.errors import StoreError
 from indexmill.store.arrow_file import ArrowFile, write_batches
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.folder import identity_of, trust_blob
@@ -78,40 +78,44 @@ class Assemblies:
         return self._find(record, open_pack) or made
 
     def batches(
-        self, name: str, packed: int, keys: Sequence[str], make: Callable[[int], pa.RecordBatch]
+        self,
+        name: str,
+        packed: int,
+        keys: Sequence[str],
+        make: Callable[[int], pa.RecordBatch],
+        is_local: Callable[[int], bool] = lambda _: True,
     ) -> Sequence[pa.RecordBatch] | None:
         """The batches that are kept under this name, mapped; where none are, those of ``make``, which are kept then.
 
         packed: their bytes as Parquet. keys: what each batch is a function of; those that are kept for another snapshot
-        are copied from there. None if they cannot be kept: if there is no room for them, if the cache cannot be
-        written, if they have different columns, or if ``make`` fails as the reading of a table does.
+        are copied from there. is_local: True if ``make`` fetches nothing for a batch. None if they cannot be kept: if
+        one would have to be fetched, if there is no room for them, if the cache cannot be written, if they have
+        different columns, or if ``make`` fails as the reading of a table does.
         """
         record = self._record(name)
         kept = self._find(record, ArrowFile)
         most = self._cache.most // _SHARE
-        if kept is None and packed * _UNPACKED < most:
-            self._keep(record, lambda file: write_batches(file, keys, self._known(name, keys, make), most))
-            kept = self._find(record, ArrowFile)
-        return kept
-
-    def _known(
-        self, name: str, keys: Sequence[str], make: Callable[[int], pa.RecordBatch]
-    ) -> Callable[[int], pa.RecordBatch]:
-        """Gives the batch of each key, from another snapshot if it is kept there."""
-        places = {
-            key: (file, number)
-            for file in self._earlier(name, ArrowFile)
-            for number, key in zip(range(len(file)), file.keys, strict=False)
-        }
+        if kept is not None or packed * _UNPACKED >= most:
+            return kept
+        places = self._places(name, set(keys))
+        if not all(key in places or is_local(number) for number, key in enumerate(keys)):
+            return None
 
         def batch_of(number: int) -> pa.RecordBatch:
             file, at = places.get(keys[number], (None, 0))
-            with contextlib.suppress(CorruptBlob):
-                if file is not None:
-                    return file[at]
-            return make(number)
+            return make(number) if file is None else file[at]
 
-        return batch_of
+        self._keep(record, lambda file: write_batches(file, keys, batch_of, most))
+        return self._find(record, ArrowFile)
+
+    def _places(self, name: str, wanted: set[str]) -> dict[str, tuple[ArrowFile, int]]:
+        """Where batches are kept for other snapshots, by their keys: a file, and the number of the batch there."""
+        found: dict[str, tuple[ArrowFile, int]] = {}
+        for file in self._earlier(name, ArrowFile):
+            found |= {key: (file, number) for number, key in enumerate(file.keys) if key in wanted}
+            if 2 * len(found) > len(wanted):
+                break
+        return found
 
     def earlier(self, name: str) -> Iterator[Arrays]:
         """The arrays that are kept under this name for other snapshots, those that were written last first."""

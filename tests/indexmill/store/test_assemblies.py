@@ -164,16 +164,29 @@ def test_batches_that_another_snapshot_has_are_copied(tmp_path: Path) -> None:
     assert after.calls == 4  # of another layout
 
 
-def test_a_damaged_batch_of_another_snapshot_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_would_be_fetched_are_none_until_another_snapshot_has_them(tmp_path: Path) -> None:
     make = CountedBatches(batch("one"), batch("two"))
-    assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
 
-    def damaged(file: ArrowFile, number: int) -> pa.RecordBatch:
-        raise CorruptBlob(f"batch {number} of {len(file)}")
+    def batches(manifest: str, *here: int) -> object:
+        return assemblies(tmp_path, manifest).batches("rows.1", 100, make.keys, make, here.__contains__)
 
-    monkeypatch.setattr(ArrowFile, "__getitem__", damaged)
-    assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make)
-    assert make.calls == 4
+    assert batches(MANIFEST, 1) is None
+    assert make.calls == 0
+    assert batches(MANIFEST, 0, 1) is not None
+    assert batches("cd" * 32) is not None
+    assert make.calls == 2
+
+
+def test_snapshots_that_have_little_in_common_are_passed_over(tmp_path: Path) -> None:
+    for number, names in enumerate((["a", "b", "c"], ["c", "x", "y"])):
+        make = CountedBatches(*map(batch, names))
+        assemblies(tmp_path, f"{number:064}").batches("rows.1", 100, names, make)
+        os.utime(tmp_path / "assembled" / f"{number:064}" / "rows.1.json", (1_000 + number, 1_000 + number))
+    after = CountedBatches(*map(batch, "abcd"))
+    made = assemblies(tmp_path).batches("rows.1", 100, [*"abcd"], after)
+    assert made is not None
+    assert [one["text"].to_pylist() for one in made] == [["a"], ["b"], ["c"], ["d"]]
+    assert after.calls == 1
 
 
 def test_a_damaged_file_of_another_snapshot_is_not_copied(tmp_path: Path) -> None:
