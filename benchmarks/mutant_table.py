@@ -418,7 +418,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/store/assemblies.py",
-        "            is_known = is_own(status) and kept.file == _file_of(status)\n",
+        "        found = (self._find(record, opened, trust=False) for record in islice(others, _EARLIER))\n",
+        "        found = (self._find(record, opened) for record in islice(others, _EARLIER))\n",
+        ("tests/indexmill/store/test_assemblies.py::test_a_damaged_file_of_another_snapshot_is_not_copied",),
+    ),
+    Mutant(
+        "indexmill/store/checked_packs.py",
+        "            starts[number] = start if file == before else check(pack.artifact).start\n",
+        "            starts[number] = start if pack.key in known else check(pack.artifact).start\n",
+        ("tests/indexmill/store/test_checked_packs.py::test_what_another_snapshot_has_of_a_file_is_not_checked_again",),
+    ),
+    Mutant(
+        "indexmill/store/assemblies.py",
+        "            is_known = trust and is_own(status) and kept.file == _file_of(status)\n",
         "            is_known = False\n",
         (
             "tests/indexmill/store/test_assemblies.py::test_the_next_process_trusts_the_file_that_was_verified_and_no_other",
