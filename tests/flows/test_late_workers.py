@@ -20,6 +20,7 @@ from flows.remote_cluster import remote_cluster
 from schemas.config import DaskSettings
 from storage.folder import init_folder
 from tasks.core.executor import Call
+from tests.flows.clusters import ANY_PORT
 from tests.paths import ROOT
 
 
@@ -44,7 +45,7 @@ def other_code(tmp_path: Path) -> Path:
 
 
 def test_a_worker_that_joins_late_takes_part_if_it_is_fit_and_is_closed_if_not(store: Path, other_code: Path) -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as running:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=ANY_PORT) as running:
         address = running.scheduler_address
 
         def start(code: Path) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from storage import runs
 from storage.folder import open_folder
 from storage.lease import holding
 from tests.flows.children import ROOT, build, settings
+from tests.flows.clusters import ANY_PORT
 from tests.flows.commands import Command, command
 from tests.flows.expected import Expected
 from tests.flows.readers import whole_versions
@@ -121,7 +122,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[tuple[str, Process, list
             stderr=subprocess.DEVNULL,
         )
 
-    listening = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
+    listening = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", ANY_PORT]
     started = [start("scheduler", *listening, "--scheduler-file", str(told))]
     try:
         started += [

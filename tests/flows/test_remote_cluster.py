@@ -26,6 +26,7 @@ from schemas.config import Configuration, DaskSettings, load_configuration
 from storage.folder import init_folder
 from tasks.core.executor import Call
 from tests.flows.children import settings
+from tests.flows.clusters import ANY_PORT
 from tests.flows.commands import Run, command, write_settings
 from tests.flows.expected import Expected
 
@@ -178,7 +179,7 @@ class Watched(LocalCluster):
     open = 0
 
     def __init__(self, **arguments: Any) -> None:
-        super().__init__(dashboard_address=None, **arguments)
+        super().__init__(dashboard_address=ANY_PORT, **arguments)
         Watched.open += 1
 
     def close(self, timeout: float | None = None) -> Any:
@@ -213,7 +214,7 @@ def test_a_cluster_may_follow_the_work(store: Path) -> None:
 def test_a_build_on_a_cluster_that_follows_the_work_has_the_same_manifest(expected: Expected, tmp_path: Path) -> None:
     dask = {
         "cluster": "distributed.LocalCluster",
-        "arguments": {"n_workers": 0, "threads_per_worker": 1, "dashboard_address": None},
+        "arguments": {"n_workers": 0, "threads_per_worker": 1, "dashboard_address": ANY_PORT},
         "adapt": {"minimum": 0, "maximum": 2, "interval": "200ms", "wait_count": 1},
     }
     configuration = write_settings(
@@ -259,6 +260,6 @@ def test_a_class_leaves_the_handling_of_signals_alone(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     handler = signal.getsignal(signal.SIGINT)
     store = init_folder(tmp_path / "store").root
-    settings = DaskSettings(cluster="greedy.Cluster", arguments={"n_workers": 0, "dashboard_address": None})
+    settings = DaskSettings(cluster="greedy.Cluster", arguments={"n_workers": 0, "dashboard_address": ANY_PORT})
     with remote_cluster(settings, store):
         assert signal.getsignal(signal.SIGINT) is handler
