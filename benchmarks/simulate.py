@@ -24,9 +24,10 @@ the same corpus, such as one of a later release with a cheap encoder. `--tokens`
 published version. With `--wave-shards`, as a backfill. Prices are per worker and hour, and per GB of the store and
 month.
 
-`validate` builds the first documents of a corpus with one worker and with two, in turn, and plays the run with one on
-two, and the other way round. The machine has to be quiet. Says how much slower two processes are than one here, which
-the replay takes into account, and fails if the median of the rounds is off by more than a tenth.
+`validate` builds the first documents of a corpus with one worker and with two, each on a core of its own, in turn, and
+plays the run with one on two, and the other way round. The machine has to be quiet, and the corpus to have several
+shards for each worker. Says how much slower two processes are than one here, which the replay takes into account, and
+fails if the median of the rounds is off by more than a tenth.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
+import json
 import math
 import os
 import statistics
@@ -51,7 +53,16 @@ import yaml
 import indexmill
 from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws, parse_law, scaled, with_steps_of
 from benchmarks.machine import argument_parser, describe_machine
-from benchmarks.recorded_run import NO_STORE, Clock, RecordedRun, StoreModel, graph_of, read_run
+from benchmarks.recorded_run import (
+    NO_STORE,
+    Clock,
+    RecordedPart,
+    RecordedRound,
+    RecordedRun,
+    StoreModel,
+    graph_of,
+    read_run,
+)
 from benchmarks.schedule import Played, Workers, critical_path, play
 from indexmill.errors import IndexmillError
 from storage.stores import open_store
@@ -59,6 +70,7 @@ from storage.stores import open_store
 START_AND_END = "start and end"
 WIDTHS = (1, 2, 8, 64, 512)
 ALLOWED = 0.10
+OWN_CORE = Path(__file__).with_name("own_core.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,26 +393,25 @@ def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
 
 
 def at_full_speed(run: RecordedRun, count: int, workers: Workers) -> RecordedRun:
-    """The run as workers on cores of their own would have made its parts: theirs had shared a machine."""
-    speed = workers.speed(count)
-    steps = tuple(
-        dataclasses.replace(
-            step,
-            rounds=tuple(
-                dataclasses.replace(
-                    round_,
-                    parts=tuple(dataclasses.replace(part, seconds=part.seconds * speed) for part in round_.parts),
-                )
-                for round_ in step.rounds
-            ),
-        )
-        for step in run.steps
-    )
+    """The run as workers on cores of their own would have made its parts: theirs had shared a machine.
+
+    They waited for cores, and for memory: that is in the seconds of processors, too.
+    """
+    speed, share = workers.speed(count), dataclasses.replace(workers, cores=None).speed(count)
+
+    def faster(part: RecordedPart) -> RecordedPart:
+        seconds, processor_seconds = part.seconds * speed, part.processor_seconds * share
+        return dataclasses.replace(part, seconds=seconds, processor_seconds=processor_seconds)
+
+    def of_round(round_: RecordedRound) -> RecordedRound:
+        return dataclasses.replace(round_, parts=tuple(map(faster, round_.parts)))
+
+    steps = tuple(dataclasses.replace(step, rounds=tuple(map(of_round, step.rounds))) for step in run.steps)
     return dataclasses.replace(run, steps=steps)
 
 
 def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
-    """Build with the real command; the record of the run."""
+    """Build with the real command, a core for each worker; the record of the run."""
     settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
     if not real:
         settings["embed"] = {"model": "hash"}
@@ -417,7 +428,8 @@ def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
         "-c",
         str(configuration),
     ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "DASK_DISTRIBUTED__WORKER__PRELOAD": json.dumps([str(OWN_CORE)])}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return read_run(open_store(str(store)))
 
 

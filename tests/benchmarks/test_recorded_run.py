@@ -91,6 +91,12 @@ def test_what_passes_between_rounds_and_steps_is_the_drivers() -> None:
     assert [round_.before for step in run.steps for round_ in step.rounds] == [0.0, 0.25, 0.25, 0.75]
 
 
+def test_a_part_that_had_two_cores_takes_as_long_on_one_as_on_both() -> None:
+    wide = [RECEIPTS[0], receipt(1, "split", "p1", 11.875, 1.5, processor=2.5), *RECEIPTS[2:]]
+    _, split, _ = graph_of(recorded("run", 20.0, REPORT, wide), "wall")
+    assert split.rounds[0].tasks[1].seconds == 2.5
+
+
 def test_the_clock_of_another_machine_is_set_by_the_part_that_began_the_soonest() -> None:
     run = example()
     assert [part.gap for part in run.parts] == [0.0, 0.25, 0.125, 0.0, 0.0]
