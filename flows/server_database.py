@@ -1,7 +1,8 @@
 """The empty database of the private Prefect server, kept between runs: Prefect takes seconds to make its tables.
 
-It is kept in a cache that `INDEXMILL_CACHE` names, one for each version of Prefect. Without the variable nothing is
-kept: a build leaves no file in its user's home.
+There is one for each version of Prefect. It is kept beside the compiled files of this code, as trusted as these are;
+where Python writes none, in a cache that `INDEXMILL_CACHE` names, where a file counts only if nobody but its user can
+write it. Else nothing is kept: a build leaves no file in its user's home.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import tempfile
 from importlib.metadata import version
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from indexmill.store.blob_cache import CACHE_VARIABLE, cache_folder
@@ -20,13 +23,46 @@ __all__ = ["keep_database", "take_database"]
 
 
 def take_database(database: Path) -> bool:
-    """Make a new database from the one that is kept; False if there is none that can be used."""
-    kept = _kept()
-    if kept is None:
-        return False
+    """Make a new database from one that is kept; False if there is none that can be used."""
+    if _take(_compiled(), database):
+        return True
+    kept = _cached()
+    return kept is not None and _is_own(kept) and _take(kept, database)
+
+
+def keep_database(database: Path) -> None:
+    """Keep a copy of the database of a server that has just started; nothing happens if that fails."""
+    if not sys.dont_write_bytecode and _keep(database, _compiled(), 0o644):
+        return
+    kept = _cached()
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _keep(database, kept, 0o600)
+
+
+def _compiled() -> Path:
+    """The place beside the compiled files of this code."""
+    return Path(cache_from_source(__file__)).absolute().with_name(f"prefect-{version('prefect')}.db")
+
+
+def _cached() -> Path | None:
+    """The place in the cache; None if none is named."""
+    if not os.environ.get(CACHE_VARIABLE):
+        return None
+    return cache_folder() / "prefect" / f"{version('prefect')}.db"
+
+
+def _is_own(kept: Path) -> bool:
     try:
-        if not is_own(kept.lstat()):
-            return False
+        return is_own(kept.lstat())
+    except OSError:
+        return False
+
+
+def _take(kept: Path, database: Path) -> bool:
+    """Copy a database that is kept; False if it cannot be used."""
+    try:
         _copy(f"{kept.as_uri()}?immutable=1", database)
     except (OSError, sqlite3.Error):
         database.unlink(missing_ok=True)
@@ -34,24 +70,17 @@ def take_database(database: Path) -> bool:
     return True
 
 
-def keep_database(database: Path) -> None:
-    """Keep a copy of the database of a server that has just started; nothing happens if that fails."""
-    kept = _kept()
-    if kept is None:
-        return
-    with contextlib.suppress(OSError, sqlite3.Error):
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _keep(database: Path, kept: Path, mode: int) -> bool:
+    """Copy the database of a running server to where it is kept, whole or not at all; False if that fails."""
+    try:
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
             copy = Path(folder) / kept.name
             _copy(f"{database.as_uri()}?mode=ro", copy)
-            copy.chmod(0o600)
+            copy.chmod(mode)
             copy.replace(kept)
-
-
-def _kept() -> Path | None:
-    if not os.environ.get(CACHE_VARIABLE):
-        return None
-    return cache_folder() / "prefect" / f"{version('prefect')}.db"
+    except (OSError, sqlite3.Error):
+        return False
+    return True
 
 
 def _copy(source: str, target: Path) -> None:

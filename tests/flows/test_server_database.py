@@ -1,10 +1,12 @@
-"""The database that private Prefect servers start with: kept in a cache that is named, and used if it is whole."""
+"""The database that private Prefect servers start with: kept beside the code or in a cache, and used if it is whole."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sqlite3
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,25 +16,73 @@ from flows.server_database import keep_database, take_database
 
 
 @pytest.fixture(autouse=True)
+def code(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the code, where Python writes no compiled files."""
+    monkeypatch.setattr(server_database, "__file__", str(quick / "code" / "server_database.py"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return quick / "code"
+
+
+@pytest.fixture
+def compiled(code: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of compiled files, which Python may write."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    folder = code / "__pycache__"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
 def cache(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("INDEXMILL_CACHE", str(quick / "a cache?#%"))
     return quick / "a cache?#%"
 
 
 @pytest.fixture
-def kept(cache: Path, quick: Path) -> Path:
-    """The database that is kept of one that a server uses."""
+def first(quick: Path) -> Iterator[Path]:
+    """The database that a server uses."""
     with contextlib.closing(sqlite3.connect(quick / "first.db")) as serving:
         serving.execute("PRAGMA journal_mode = WAL")
         serving.execute("CREATE TABLE version (number)")
         serving.execute("INSERT INTO version VALUES (7)")
         serving.commit()
-        keep_database(quick / "first.db")
+        yield quick / "first.db"
+
+
+@pytest.fixture
+def kept(cache: Path, first: Path) -> Path:
+    """The database that is kept of the first in the cache."""
+    keep_database(first)
     (found,) = (path for path in cache.rglob("*") if path.is_file())
     return found
 
 
-def test_another_server_starts_with_what_the_first_one_made(kept: Path, quick: Path) -> None:
+def test_it_is_kept_beside_the_compiled_code_if_python_may_write_there(
+    compiled: Path, first: Path, cache: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_database(first)
+    (kept,) = compiled.iterdir()
+    assert not cache.exists()
+    monkeypatch.delenv("INDEXMILL_CACHE")
+    assert take_database(quick / "second.db")
+    kept.write_bytes(b"Dear Ada, " * 1000)
+    assert not take_database(quick / "third.db")
+    keep_database(first)
+    assert take_database(quick / "third.db")
+
+
+def test_beside_code_that_cannot_be_written_it_is_kept_in_the_cache(
+    compiled: Path, first: Path, cache: Path, quick: Path
+) -> None:
+    compiled.rmdir()
+    compiled.write_bytes(b"no folder")
+    keep_database(first)
+    assert cache.exists()
+    assert take_database(quick / "second.db")
+
+
+def test_another_server_starts_with_what_the_first_one_made(kept: Path, quick: Path, code: Path) -> None:
+    assert not code.exists()
     assert kept.stat().st_mode & 0o777 == 0o600
     assert take_database(quick / "second.db")
     with contextlib.closing(sqlite3.connect(quick / "second.db")) as serving:
