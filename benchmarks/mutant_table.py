@@ -926,7 +926,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_forget_races.py::test_an_alias_that_moves_to_a_version_as_that_is_withdrawn_moves_on",),
     ),
     Mutant(
-        "indexmill/snapshot.py",
+        "indexmill/snapshot_artifacts.py",
         "            with self._lock:\n                self._check_open()\n                value = self._cache.get(key)\n",
         "            if True:\n                self._check_open()\n                value = self._cache.get(key)\n",
         ("tests/indexmill/test_snapshot.py::test_what_many_threads_want_first_is_made_once_and_whole",),

@@ -118,7 +118,7 @@ def open(  # noqa: A001
     for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
     """
     with LOADING:
-        from indexmill.snapshot import open_snapshot
+        from indexmill.opening import open_snapshot
 
         return open_snapshot(
             path,

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import SnapshotNotFound
+from indexmill.opening import open_snapshot
 from indexmill.retrieve.registry import METHODS
-from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Manifest, Ref

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
 from indexmill.forks import LOADING, Lock, renew_in_children
+from indexmill.opening import open_snapshot
 from indexmill.retrieve.rights import UNRESTRICTED
-from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.snapshot import Snapshot
 from indexmill.store.signatures import Trust
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ class Options:
     def open_snapshot(self, processes: int = 1) -> Snapshot:
         """The snapshot that a command reads; raises as ``indexmill.open`` does."""
         from indexmill.command.versions import selection
-        from indexmill.snapshot import open_candidate, open_snapshot
+        from indexmill.opening import open_candidate, open_snapshot
 
         if self.run is not None:
             if (self.version, self.alias, self.manifest) != (None, None, None):

@@ -22,7 +22,7 @@ from indexmill.explore.graph import Part, Role, Start
 from indexmill.explore.rows import ReadableRows
 from indexmill.hits import Hit
 from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.snapshot import sound
+from indexmill.snapshot_artifacts import sound
 from indexmill.text.names import canonical_name, entity_id
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.diff import compare, differing
+from indexmill.opening import open_snapshot
 from indexmill.report.documents import only_in
 from indexmill.report.inside import sizes_by_family, total_bytes
 from indexmill.report.numbers import clipped
@@ -18,7 +19,7 @@ from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import Quality
 from indexmill.report.tonight import NAMES, Changes, changes_of
 from indexmill.retrieve.registry import families_of
-from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.snapshot import Snapshot
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import row_groups
 

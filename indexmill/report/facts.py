@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.errors import BadInput
+from indexmill.opening import open_snapshot
 from indexmill.report.comparison import Comparison, comparison
 from indexmill.report.history import VersionFacts, history
 from indexmill.report.inside import Inside, inside
 from indexmill.report.tonight import Tonight, tonight
-from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.snapshot import Snapshot
 from indexmill.store.bucket import place_of
 from indexmill.store.canonical import digest_of
 from indexmill.store.exported import is_exported

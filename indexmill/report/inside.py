@@ -18,7 +18,8 @@ from indexmill.report.charts import Bar
 from indexmill.retrieve.family import ReaderFamily, load
 from indexmill.retrieve.registry import METHODS
 from indexmill.retrieve.same_names import same_names
-from indexmill.snapshot import Snapshot, sound
+from indexmill.snapshot import Snapshot
+from indexmill.snapshot_artifacts import sound
 from indexmill.store.manifest import Manifest
 from indexmill.store.tables import read_table, row_groups
 

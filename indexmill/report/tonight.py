@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from indexmill.diff import Difference, compare
 from indexmill.errors import CorruptBlob, SnapshotNotFound
+from indexmill.opening import open_snapshot
 from indexmill.report.documents import Described, described, only_in
 from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import RunRecord
 from indexmill.retrieve.registry import METHODS
-from indexmill.snapshot import Snapshot, open_snapshot
+from indexmill.snapshot import Snapshot
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import row_groups
 

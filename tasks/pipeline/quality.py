@@ -21,8 +21,8 @@ from pydantic import Field
 
 from indexmill.errors import BadInput, CorruptBlob, ModelUnavailable
 from indexmill.evaluate.recall import Question, found_documents, parse_questions
+from indexmill.opening import open_manifest
 from indexmill.retrieve.registry import available
-from indexmill.snapshot import open_manifest
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Record

@@ -17,7 +17,7 @@ from flows.candidates import publish_candidate
 from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost, StoreNotWritable
-from indexmill.snapshot import open_candidate
+from indexmill.opening import open_candidate
 from indexmill.store.layout import blob_path
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify

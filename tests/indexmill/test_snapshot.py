@@ -18,9 +18,9 @@ from click.testing import CliRunner
 import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, Snapshot, SnapshotNotFound, StoreError
 from indexmill.command import cli
+from indexmill.opening import open_candidate, open_manifest
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
 from indexmill.retrieve.passages import passages_of
-from indexmill.snapshot import open_candidate, open_manifest
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path, run_name
 from indexmill.store.manifest import Manifest

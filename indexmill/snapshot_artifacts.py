@@ -1,0 +1,250 @@
+"""The artifacts of a snapshot: tables, arrays and files, checked as they are first used.
+
+A blob's bytes are checked against their digest when it is first used; arrays are mapped. What readers put together of
+shards is mapped from a cache on the disk where one keeps it. Every public call is thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob, IndexmillError, NotFound, StoreError
+from indexmill.forks import LOADING, Lock
+from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.consecutive import Consecutive
+from indexmill.store.listing import Artifact
+from indexmill.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from indexmill.store.assemblies import Assemblies
+    from indexmill.store.checked_packs import CheckedPacks
+    from indexmill.store.pack_checks import Sizes
+    from indexmill.store.packs import Pack
+
+__all__ = ["OpenLocal", "SnapshotArtifacts", "sound"]
+
+T = TypeVar("T")
+
+OpenLocal = Callable[[Artifact], Path]
+"""Returns the verified local file of an artifact; raises CorruptBlob."""
+
+
+@contextmanager
+def sound(path: Path | str, what: str) -> Iterator[None]:
+    """Turn the errors that inconsistent artifacts cause in reading code into CorruptBlob.
+
+    A MemoryError passes: declared sizes are bounded beforehand, so it means that this machine lacks memory.
+    """
+    try:
+        yield
+    except IndexmillError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError, RecursionError) as error:
+        raise CorruptBlob(
+            f"{path}: the snapshot's {what} cannot be used: its artifacts do not fit together "
+            f"({type(error).__name__}: {error}); check them with `indexmill verify`, or open another copy or version"
+        ) from error
+
+
+class SnapshotArtifacts:
+    """The artifacts of one snapshot, opened read-only: what ``indexmill.retrieve.artifacts.Artifacts`` asks for."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        open_local: OpenLocal,
+        manifest: Manifest,
+        assemblies: Assemblies | None = None,
+        local: Callable[[Artifact], Path | None] = lambda _: None,
+    ) -> None:
+        """assemblies: keep what is put together of shards; None: it is in memory alone.
+
+        local: the path of an artifact on the local disk, unchecked; None if it has to be fetched.
+        """
+        self.path = path
+        """The folder of the store or export, or the URL of a store."""
+        self.manifest = manifest
+        self._open_local = open_local
+        self._assemblies, self._local = assemblies, local
+        self._lock = Lock()
+        self._cache: dict[str | tuple[str, ...], Any] = {}
+        self._closed = False
+
+    @property
+    def has_cache(self) -> bool:
+        """True if a cache on the disk keeps what readers put together of shards."""
+        return self._assemblies is not None
+
+    def artifact(self, name: str) -> Artifact:
+        """The manifest's entry for an artifact; raises NotFound."""
+        self._check_open()
+        found = self.manifest.artifact(name)
+        if found is None:
+            raise NotFound(f"{self.path}: the snapshot has no artifact {name!r}; `indexmill show` lists them")
+        return found
+
+    def shards(self, name: str) -> tuple[Artifact, ...]:
+        """The artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
+        self._check_open()
+        whole = self.manifest.artifact(name)
+        return self.manifest.under(name) if whole is None else (whole,)
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table, its shards concatenated; all columns unless some are named. Raises NotFound, CorruptBlob."""
+        with LOADING:
+            import pyarrow as pa
+
+            from indexmill.store.tables import read_table
+
+        shards = [shard for shard in self.shards(name) if shard.kind == "table"]
+        if not shards:
+            known = sorted({one.name.split("/")[0] for one in self.manifest.artifacts if one.kind == "table"})
+            raise NotFound(f"{self.path}: the snapshot has no table {name!r}; it has {', '.join(known) or 'none'}")
+        tables = [read_table(self.file(shard.name), shard, columns) for shard in shards]
+        return pa.concat_tables(tables, promote_options="default")  # a shard may lack the column of locations
+
+    def arrays(self, name: str) -> Mapping[str, npt.NDArray[Any]]:
+        """The arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""
+        artifact = self.artifact(name)
+        if artifact.kind != "arrays":
+            raise NotFound(f"{self.path}: the artifact {name!r} is of the kind {artifact.kind!r}; expected arrays")
+        return self.once(("arrays", name), lambda: self._open_arrays(artifact))
+
+    def _open_arrays(self, artifact: Artifact) -> Pack:
+        """The arrays of an artifact; those of vectors as an earlier process has checked them, if one has."""
+        if self._assemblies is None or not artifact.name.startswith("vectors/"):
+            return self._check_arrays(artifact)
+        known = self.once("checked packs", self._checked_packs)
+        return known.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
+
+    def _checked_packs(self) -> CheckedPacks:
+        """The packs of vectors that a reader with the same cache has checked; none while some have to be fetched."""
+        from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
+
+        name, kept = "checked_vectors.2", self._assemblies
+        artifacts = self.manifest.under("vectors")
+        local = [(one, path) for one in artifacts if (path := self._local(one)) is not None]
+
+        def describe() -> Mapping[str, npt.NDArray[Any]]:
+            packs = [PackFile(one, path, self._key_of_check(one)) for one, path in local]
+            return describe_packs(packs, self._check_arrays, () if kept is None else kept.earlier(name))
+
+        if len(local) < len(artifacts):
+            return CheckedPacks((), describe_packs((), self._check_arrays))
+        return CheckedPacks(artifacts, self.assembled(name, describe))
+
+    def _key_of_check(self, artifact: Artifact) -> bytes:
+        """A SHA-256 of all that the check of a pack depends on."""
+        from indexmill.retrieve.schemas import PACKS
+        from indexmill.store.canonical import canonical_json, digest_of
+        from indexmill.store.pack_checks import lengths_for
+        from indexmill.store.pack_schema import schema_of
+
+        lengths = lengths_for(schema_of(artifact.name, PACKS), self._sizes().of(artifact.name))
+        return bytes.fromhex(digest_of(canonical_json([artifact.name, artifact.digest, artifact.schema_, lengths])))
+
+    def _sizes(self) -> Sizes:
+        from indexmill.store.pack_checks import Sizes
+
+        return self.once("sizes", lambda: Sizes(self.manifest))
+
+    def _check_arrays(self, artifact: Artifact) -> Pack:
+        """The arrays of an artifact; raises CorruptBlob if they do not match its schema and the manifest."""
+        from indexmill.retrieve.schemas import PACKS
+        from indexmill.store.pack_checks import check_arrays
+        from indexmill.store.pack_schema import schema_of
+        from indexmill.store.packs import open_pack
+
+        path = self.file(artifact.name)
+        pack = open_pack(path)
+        if artifact.schema_ is not None and pack.schema != artifact.schema_:
+            raise CorruptBlob(f"{path}: {artifact.name!r} does not have the arrays that the manifest declares")
+        if problem := check_arrays(schema_of(artifact.name, PACKS), pack, self._sizes().of(artifact.name)):
+            raise CorruptBlob(f"{path}: the arrays {artifact.name!r} cannot be used: {problem}")
+        return pack
+
+    def file(self, name: str) -> Path:
+        """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
+        return self._open_local(self.artifact(name))
+
+    def vectors(self, name: str, array: str) -> Sequence[Vectors]:
+        """The same array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
+
+        An artifact is opened on first access to its rows.
+        """
+        artifacts = self.shards(name)
+        lengths = []
+        for artifact in artifacts:
+            declared = artifact.schema_.get(array) if isinstance(artifact.schema_, dict) else None
+            shape = declared.get("shape") if isinstance(declared, dict) else None
+            if not isinstance(shape, list) or not shape or not isinstance(shape[0], int) or shape[0] < 0:
+                raise CorruptBlob(f"{self.path}: the artifact {artifact.name!r} has no array {array!r}")
+            lengths.append(shape[0])
+        return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
+
+    @property
+    def dimensions(self) -> int | None:
+        """The length of a passage's vector; None if the snapshot holds no vectors."""
+        shards = self.once("dimensions", lambda: self.vectors("vectors", "passages"))
+        return int(shards[0].shape[1]) if shards else None
+
+    def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
+        """The cached result of ``make`` for this key; ``make`` is called once."""
+        value = self._cache.get(key)
+        if value is None:
+            with self._lock:
+                self._check_open()
+                value = self._cache.get(key)
+                if value is None:
+                    with LOADING, sound(self.path, key if isinstance(key, str) else " ".join(key)):
+                        value = self._cache[key] = make()
+        return cast(T, value)
+
+    def assembled(
+        self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """The arrays that ``make`` puts together of shards, cached by name: see ``Artifacts``."""
+        kept = self._assemblies
+        return self.once(("assembled", name), make if kept is None else lambda: kept.arrays(name, make))
+
+    def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """Some columns of a table, a batch for each shard, mapped from a cache if one keeps them: see ``Artifacts``."""
+        kept = self._assemblies
+        if kept is None:
+            return None
+        (found,) = self.once(("unpacked", name, *columns), lambda: (self._unpack(kept, name, columns),))
+        return found
+
+    def _unpack(self, kept: Assemblies, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """The batches of ``unpacked``; None if the cache has none and shards would have to be fetched."""
+        from indexmill.store.canonical import canonical_json, digest_of
+        from indexmill.store.tables import read_batch
+
+        shards = self.shards(name)
+
+        def unpack(number: int) -> pa.RecordBatch:
+            return read_batch(self.file(shards[number].name), shards[number], columns)
+
+        def is_local(number: int) -> bool:
+            return self._local(shards[number]) is not None
+
+        keys = [digest_of(canonical_json([shard.digest, shard.schema_])) for shard in shards]
+        label = ".".join([name.replace("/", "."), *columns, "2"])
+        return kept.batches(label, sum(shard.bytes for shard in shards), keys, unpack, is_local)
+
+    def _release(self) -> None:
+        """Forget everything that was read; returned arrays stay valid. Later calls raise StoreError."""
+        with self._lock:
+            self._closed = True
+            self._cache.clear()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
