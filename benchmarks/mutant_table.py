@@ -418,9 +418,18 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/store/assemblies.py",
-        "        found = (self._find(record, opened, trust=False) for record in islice(others, _EARLIER))\n",
-        "        found = (self._find(record, opened) for record in islice(others, _EARLIER))\n",
+        "        found = (self._find(record, opened, trust=False) for record in self._others(name))\n",
+        "        found = (self._find(record, opened) for record in self._others(name))\n",
         ("tests/indexmill/store/test_assemblies.py::test_a_damaged_file_of_another_snapshot_is_not_copied",),
+    ),
+    Mutant(
+        "indexmill/store/assemblies.py",
+        "        if not fetched <= self._keys_elsewhere(name, fetched):\n            return None\n",
+        "",
+        (
+            "tests/indexmill/store/test_assemblies.py::"
+            "test_files_of_other_snapshots_are_verified_only_where_they_have_all_that_would_be_fetched",
+        ),
     ),
     Mutant(
         "indexmill/store/checked_packs.py",

@@ -97,8 +97,11 @@ class Assemblies:
         most = self._cache.most // _SHARE
         if kept is not None or packed * _UNPACKED >= most:
             return kept
+        fetched = {key for number, key in enumerate(keys) if not is_local(number)}
+        if not fetched <= self._keys_elsewhere(name, fetched):
+            return None
         places = self._places(name, set(keys))
-        if not all(key in places or is_local(number) for number, key in enumerate(keys)):
+        if not fetched <= places.keys():  # a file with some of them is damaged
             return None
 
         def batch_of(number: int) -> pa.RecordBatch:
@@ -107,6 +110,17 @@ class Assemblies:
 
         self._keep(record, lambda file: write_batches(file, keys, batch_of, most))
         return self._find(record, ArrowFile)
+
+    def _keys_elsewhere(self, name: str, wanted: set[str]) -> set[str]:
+        """Those keys that other snapshots have, by files that are not verified, which would take longer."""
+        found: set[str] = set()
+        for record in self._others(name) if wanted else ():
+            kept = self._read(record)
+            if kept is not None:
+                with contextlib.suppress(OSError, StoreError):
+                    path = self._cache.folder / blob_path(kept.digest)
+                    found |= wanted.intersection(ArrowFile(path).keys if is_own(path.stat()) else ())
+        return found
 
     def _places(self, name: str, wanted: set[str]) -> dict[str, tuple[ArrowFile, int]]:
         """Where batches are kept for other snapshots, by their keys: a file, and the number of the batch there."""
@@ -123,13 +137,17 @@ class Assemblies:
 
     def _earlier(self, name: str, opened: Callable[[Path], T]) -> Iterator[T]:
         """What is kept for other snapshots, verified: a damage must not be copied from one to the next."""
+        found = (self._find(record, opened, trust=False) for record in self._others(name))
+        return (one for one in found if one is not None)
+
+    def _others(self, name: str) -> Iterator[Path]:
+        """The records of other snapshots, those that were written last first."""
         records = []
         for record in self._folder.parent.glob(f"*/{name}.json"):
             with contextlib.suppress(OSError):
                 records.append((record.stat().st_mtime_ns, record))
         others = (record for _, record in sorted(records, reverse=True) if record.parent != self._folder)
-        found = (self._find(record, opened, trust=False) for record in islice(others, _EARLIER))
-        return (one for one in found if one is not None)
+        return islice(others, _EARLIER)
 
     def _record(self, name: str) -> Path:
         return self._folder / f"{name}.json"

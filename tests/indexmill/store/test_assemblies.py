@@ -177,6 +177,41 @@ def test_batches_that_would_be_fetched_are_none_until_another_snapshot_has_them(
     assert make.calls == 2
 
 
+def test_files_of_other_snapshots_are_verified_only_where_they_have_all_that_would_be_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = CountedBatches(batch("one"), batch("two"))
+    assemblies(tmp_path).batches("rows.1", 100, before.keys, before)
+    found: list[str] = []
+    find = BlobCache.find
+
+    def counted(cache: BlobCache, digest: str, size: int) -> Path | None:
+        found.append(digest)
+        return find(cache, digest, size)
+
+    monkeypatch.setattr(BlobCache, "find", counted)
+    make = CountedBatches(batch("one"), batch("two"), batch("three"))
+    assert assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make, lambda _: False) is None
+    assert found == []
+    assert (
+        assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make, lambda number: number > 1) is not None
+    )
+    assert found
+    assert make.calls == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"ARROW1 and then nothing", None])
+def test_a_file_of_another_snapshot_that_cannot_be_read_has_no_batches(tmp_path: Path, damage: bytes | None) -> None:
+    make = CountedBatches(batch("one"), batch("two"))
+    assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    blob.unlink()
+    if damage is not None:
+        blob.write_bytes(damage)
+    assert assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make, lambda _: False) is None
+    assert make.calls == 2
+
+
 def test_snapshots_that_have_little_in_common_are_passed_over(tmp_path: Path) -> None:
     for number, names in enumerate((["a", "b", "c"], ["c", "x", "y"])):
         make = CountedBatches(*map(batch, names))
