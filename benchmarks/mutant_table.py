@@ -426,10 +426,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "indexmill/store/assemblies.py",
         "        if not fetched <= self._keys_elsewhere(name, fetched):\n            return None\n",
         "",
-        (
-            "tests/indexmill/store/test_assemblies.py::"
-            "test_files_of_other_snapshots_are_verified_only_where_they_have_all_that_would_be_fetched",
-        ),
+        ("tests/indexmill/store/test_assemblies.py::test_files_that_lack_what_would_be_fetched_are_not_verified",),
     ),
     Mutant(
         "indexmill/store/checked_packs.py",

@@ -4,7 +4,7 @@
 
 DATA is the folder of question sets (`benchmarks.sets` says what is made of it), WORK where corpora, stores and results
 go. WORK/NAME is built with `indexmill build` where it holds no version; NAME in a folder that `--stores` names is used
-as it is. `--build` brings the stores of WORK up to date with the code. community_tree and heterograph cost more and are
+as it is. `--build` brings the stores of WORK up to date with the code and with `--precision`. community_tree and heterograph cost more and are
 built with `--families all`.
 
 What every method found for every question is kept in WORK/results/NAME/METHOD.jsonl, in the lines of `indexmill
@@ -72,7 +72,11 @@ def store_of(name: str, files: Files, chosen: argparse.Namespace) -> Path:
     wanted = COSTLY if chosen.families == "all" else ()
     if chosen.build or not published(store) or set(wanted) - set(published(store)):
         configuration = chosen.work / f"families-{chosen.families}.yaml"
-        configuration.write_text(json.dumps({"families": {family: {"enabled": True} for family in wanted}}))
+        settings = {
+            "families": {family: {"enabled": True} for family in wanted},
+            "embed": {"precision": chosen.precision},
+        }
+        configuration.write_text(json.dumps(settings))
         command = [sys.executable, "-m", "indexmill", "build", "--store", str(store), "--corpus", str(files.corpus)]
         print(f"{name}: building {store}", file=sys.stderr, flush=True)
         subprocess.run([*command, "--config", str(configuration)], check=True, stdout=sys.stderr)
@@ -255,6 +259,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--stores", type=Path, metavar="DIR", help="use stores that are there, by name")
     parser.add_argument("--build", action="store_true", help="bring the stores of WORK up to date first")
     parser.add_argument("--families", choices=("usual", "all"), default="usual")
+    parser.add_argument("--precision", choices=("auto", "f32", "bf16", "int8"), default="auto", help="of the encoder")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="METHOD.NAME=VALUE")
     parser.add_argument("--half", choices=("all", "even", "odd"), default="all", help="of the questions, by place")
     parser.add_argument("--matrix", action="store_true", help="a short table first, a column for each method")

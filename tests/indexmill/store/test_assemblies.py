@@ -177,7 +177,7 @@ def test_batches_that_would_be_fetched_are_none_until_another_snapshot_has_them(
     assert make.calls == 2
 
 
-def test_files_of_other_snapshots_are_verified_only_where_they_have_all_that_would_be_fetched(
+def test_files_that_lack_what_would_be_fetched_are_not_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = CountedBatches(batch("one"), batch("two"))
