@@ -4,8 +4,8 @@
 
 DATA is the folder of question sets (`benchmarks.sets` says what is made of it), WORK where corpora, stores and results
 go. WORK/NAME is built with `indexmill build` where it holds no version; NAME in a folder that `--stores` names is used
-as it is. `--build` brings the stores of WORK up to date with the code and with `--precision`. community_tree and heterograph cost more and are
-built with `--families all`.
+as it is. `--build` brings the stores of WORK up to date with the code and with `--precision`. community_tree and
+heterograph cost more and are built with `--families all`.
 
 What every method found for every question is kept in WORK/results/NAME/METHOD.jsonl, in the lines of `indexmill
 evaluate --output`. `--tables` prints the tables again from there, `--resume` asks only what is missing there, of the
