@@ -424,7 +424,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/store/assemblies.py",
-        "        if not fetched <= self._keys_elsewhere(name, fetched):\n            return None\n",
+        "        if not are_at_hand(self._keys_elsewhere(name)):\n            return None\n",
         "",
         ("tests/indexmill/store/test_assemblies.py::test_files_that_lack_what_would_be_fetched_are_not_verified",),
     ),

@@ -6,6 +6,7 @@ workers each ask for one, never has a second.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -19,4 +20,5 @@ def dask_setup(worker: Worker) -> None:
     cores = sorted(os.sched_getaffinity(0))
     own = cores[int(worker.name) % len(cores)]
     for thread in Path("/proc/self/task").iterdir():  # those that start later inherit it
-        os.sched_setaffinity(int(thread.name), {own})
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread.name), {own})

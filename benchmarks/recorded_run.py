@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 Clock = Literal["wall", "processor"]
-"""Which seconds of a part count: those that passed (of a processor, if it had more than one), or those of a processor
-alone, which hold on a busy machine, too."""
+"""Which seconds of a part count: those that passed, or those of processors if these are more; or the latter alone, which
+hold on a busy machine, too. Those of processors are right for workers with one thread."""
 
 _PRIORITIES = {stage.name: stage.priority for step in STEPS for stage in step.stages} | {
     "scan": SEARCH_PRIORITY,
@@ -430,7 +430,7 @@ def _by_stage(run: RecordedRun) -> dict[str, list[RecordedRound]]:
 
 
 def _seconds(part: RecordedPart, clock: Clock) -> float:
-    """The seconds of a part in a worker with one core; it may have had a second, as the encoder takes an idle one."""
+    """The seconds of a part in a worker with one core: it may have had a second, as the encoder takes an idle one."""
     return part.processor_seconds if clock == "processor" else max(part.seconds, part.processor_seconds)
 
 

@@ -348,7 +348,7 @@ def show_prices(found: Sequence[Replay], made: int, chosen: argparse.Namespace) 
 def command_validate(chosen: argparse.Namespace) -> int:
     """Build with one worker and with two, and play each run on as many workers as the other had."""
     print(describe_machine())
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     each, alone = handing_seconds()
     speeds = speeds_of(2)
     print(
@@ -395,7 +395,7 @@ def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
 def at_full_speed(run: RecordedRun, count: int, workers: Workers) -> RecordedRun:
     """The run as workers on cores of their own would have made its parts: theirs had shared a machine.
 
-    They waited for cores, and for memory: that is in the seconds of processors, too.
+    Waiting for memory counts as seconds of a processor, too; waiting for a core does not.
     """
     speed, share = workers.speed(count), dataclasses.replace(workers, cores=None).speed(count)
 
@@ -430,7 +430,10 @@ def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
     ]
     environment = {**os.environ, "DASK_DISTRIBUTED__WORKER__PRELOAD": json.dumps([str(OWN_CORE)])}
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return read_run(open_store(str(store)))
+    run = read_run(open_store(str(store)))
+    if any(part.processor_seconds > 1.1 * part.seconds + 0.1 for part in run.parts):
+        raise SystemExit("a worker had more than its own core: Dask did not run benchmarks/own_core.py")
+    return run
 
 
 def _counts(text: str) -> list[int]:

@@ -77,7 +77,7 @@ class PrivateServer:
         """Block until the server answers, and keep it running from then on; raises IndexmillError if it does not."""
         if self._keeper.is_alive():
             return
-        if not self._answers_within(_START_SECONDS):
+        if not self._answers_within(_START_SECONDS) and not self._starts_anew():
             log = self._log.read_text(encoding="utf-8", errors="replace").strip()
             self.close()
             raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
@@ -113,6 +113,17 @@ class PrivateServer:
                 process.stdin.write(f"{self.password}\n".encode())
                 process.stdin.flush()
         return process
+
+    def _starts_anew(self) -> bool:
+        """Start with a new database in the place of one that was kept, and may not be one of this Prefect."""
+        if not self._taken or self._closed.is_set():
+            return False
+        self._end()
+        for file in self._database.parent.glob(f"{self._database.name}*"):
+            file.unlink()
+        self._taken = False
+        self._process = self._start()
+        return self._answers_within(_START_SECONDS)
 
     def _end(self) -> None:
         self._process.kill()  # its database is temporary: nothing to flush

@@ -1,8 +1,8 @@
 """The empty database of the private Prefect server, kept between runs: Prefect takes seconds to make its tables.
 
-There is one for each version of Prefect. It is kept beside the compiled files of this code, as trusted as these are;
-where Python writes none, in a cache that `INDEXMILL_CACHE` names, where a file counts only if nobody but its user can
-write it. Else nothing is kept: a build leaves no file in its user's home.
+There is one for each version of Prefect. It is kept beside the compiled files of this code, and is as trusted as these
+are. Where Python may or can write none, it is kept in a cache that `INDEXMILL_CACHE` names, where a file counts only if
+nobody but its user can write it. Else nothing is kept: a build leaves no file in its user's home.
 """
 
 from __future__ import annotations
@@ -24,26 +24,29 @@ __all__ = ["keep_database", "take_database"]
 
 def take_database(database: Path) -> bool:
     """Make a new database from one that is kept; False if there is none that can be used."""
-    if _take(_compiled(), database):
+    compiled, cached = _compiled(), _cached()
+    if compiled is not None and _take(compiled, database):
         return True
-    kept = _cached()
-    return kept is not None and _is_own(kept) and _take(kept, database)
+    return cached is not None and _is_own(cached) and _take(cached, database)
 
 
 def keep_database(database: Path) -> None:
     """Keep a copy of the database of a server that has just started; nothing happens if that fails."""
-    if not sys.dont_write_bytecode and _keep(database, _compiled(), 0o644):
+    compiled, cached = _compiled(), _cached()
+    if compiled is not None and not sys.dont_write_bytecode and _keep(database, compiled, 0o644):
         return
-    kept = _cached()
-    if kept is not None:
+    if cached is not None:
         with contextlib.suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _keep(database, kept, 0o600)
+            cached.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _keep(database, cached, 0o600)
 
 
-def _compiled() -> Path:
-    """The place beside the compiled files of this code."""
-    return Path(cache_from_source(__file__)).absolute().with_name(f"prefect-{version('prefect')}.db")
+def _compiled() -> Path | None:
+    """The place beside the compiled files of this code; None if this Python compiles into no files."""
+    try:
+        return Path(cache_from_source(__file__)).absolute().with_name(f"prefect-{version('prefect')}.db")
+    except NotImplementedError:
+        return None
 
 
 def _cached() -> Path | None:

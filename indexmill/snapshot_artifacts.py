@@ -54,7 +54,7 @@ def sound(path: Path | str, what: str) -> Iterator[None]:
 
 
 class SnapshotArtifacts:
-    """The artifacts of one snapshot, opened read-only: what ``indexmill.retrieve.artifacts.Artifacts`` asks for."""
+    """The artifacts of one snapshot, read-only: ``indexmill.retrieve.artifacts.Artifacts`` but for the version."""
 
     def __init__(
         self,

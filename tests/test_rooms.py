@@ -172,7 +172,7 @@ def test_some_packages_are_for_few_rooms(rooms: tuple[str, ...], packages: set[s
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        *((name, HEAVY) for name in ("indexmill.snapshot", "indexmill.evaluate.recall", "indexmill.answer.answers")),
+        *((name, HEAVY) for name in ("indexmill.opening", "indexmill.evaluate.recall", "indexmill.answer.answers")),
         *((name, (*HEAVY, "numpy", "pyarrow", "pydantic", "scipy")) for name in ("indexmill", "indexmill.command")),
     ],
 )

@@ -64,14 +64,15 @@ class ArrowFile(Sequence["pa.RecordBatch"]):
 
         try:
             yield
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise CorruptBlob(f"{self._path} cannot be read as an Arrow file: {error}") from error
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the batches, in their order."""
+        """The keys of the batches, in their order; raises CorruptBlob."""
         metadata: dict[bytes, bytes] = self._reader.schema.metadata or {}
-        return metadata.get(_KEYS, b"").decode("ascii").split("\n")
+        with self._reading():
+            return metadata.get(_KEYS, b"").decode("ascii").split("\n")
 
     def __len__(self) -> int:
         return int(self._reader.num_record_batches)

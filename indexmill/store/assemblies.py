@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
@@ -97,11 +97,14 @@ class Assemblies:
         most = self._cache.most // _SHARE
         if kept is not None or packed * _UNPACKED >= most:
             return kept
-        fetched = {key for number, key in enumerate(keys) if not is_local(number)}
-        if not fetched <= self._keys_elsewhere(name, fetched):
+
+        def are_at_hand(known: Collection[str]) -> bool:
+            return all(key in known or is_local(number) for number, key in enumerate(keys))
+
+        if not are_at_hand(self._keys_elsewhere(name)):
             return None
-        places = self._places(name, set(keys))
-        if not fetched <= places.keys():  # a file with some of them is damaged
+        places = self._places(name, set(keys), are_at_hand)
+        if not are_at_hand(places):  # a file of another snapshot is damaged
             return None
 
         def batch_of(number: int) -> pa.RecordBatch:
@@ -111,23 +114,27 @@ class Assemblies:
         self._keep(record, lambda file: write_batches(file, keys, batch_of, most))
         return self._find(record, ArrowFile)
 
-    def _keys_elsewhere(self, name: str, wanted: set[str]) -> set[str]:
-        """Those keys that other snapshots have, by files that are not verified, which would take longer."""
+    def _keys_elsewhere(self, name: str) -> set[str]:
+        """The keys that other snapshots have. Only files that others can write are verified, which takes long."""
         found: set[str] = set()
-        for record in self._others(name) if wanted else ():
+        for record in self._others(name):
             kept = self._read(record)
-            if kept is not None:
-                with contextlib.suppress(OSError, StoreError):
-                    path = self._cache.folder / blob_path(kept.digest)
-                    found |= wanted.intersection(ArrowFile(path).keys if is_own(path.stat()) else ())
+            if kept is None:
+                continue
+            with contextlib.suppress(OSError, StoreError):
+                path = self._cache.folder / blob_path(kept.digest)
+                if is_own(path.stat()) or self._cache.find(kept.digest, kept.bytes) is not None:
+                    found.update(ArrowFile(path).keys)
         return found
 
-    def _places(self, name: str, wanted: set[str]) -> dict[str, tuple[ArrowFile, int]]:
+    def _places(
+        self, name: str, wanted: set[str], are_enough: Callable[[Collection[str]], bool]
+    ) -> dict[str, tuple[ArrowFile, int]]:
         """Where batches are kept for other snapshots, by their keys: a file, and the number of the batch there."""
         found: dict[str, tuple[ArrowFile, int]] = {}
         for file in self._earlier(name, ArrowFile):
             found |= {key: (file, number) for number, key in enumerate(file.keys) if key in wanted}
-            if 2 * len(found) > len(wanted):
+            if 2 * len(found) > len(wanted) and are_enough(found):
                 break
         return found
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
+import sqlite3
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -16,8 +18,8 @@ import pytest
 pytest.importorskip("prefect")
 
 from flows import server as module
+from flows import server_database
 from flows.server import answers, private_prefect
-from flows.server_database import take_database
 
 PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
 
@@ -63,12 +65,8 @@ def closed() -> Iterator[None]:
 
 def test_no_proxy_is_told_the_password(proxy: Proxy, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "example.org")
-    monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
-    if module._server is not None:
-        module._server.close()  # of other tests of this process
     with private_prefect() as server:
         server.wait()
-        assert take_database(quick / "another.db")
         encoded = base64.b64encode(f"{server.password}".encode()).decode()
         headers = {"Authorization": f"Basic {encoded}"}
         assert httpx.get(f"{server.url}/health", headers=headers, timeout=60).status_code == 200
@@ -78,6 +76,24 @@ def test_no_proxy_is_told_the_password(proxy: Proxy, quick: Path, monkeypatch: p
     assert proxy.asked == []
     assert os.environ["no_proxy"] == "example.org"
     assert "NO_PROXY" not in os.environ
+
+
+def test_a_database_that_is_kept_and_of_no_use_is_made_anew(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
+    monkeypatch.setattr(server_database, "__file__", str(quick / "code" / "server_database.py"))
+    if module._server is not None:
+        module._server.close()  # of other tests of this process
+    with private_prefect() as server:
+        server.wait()
+    server.close()
+    (kept,) = quick.glob("prefect/*.db")
+    with contextlib.closing(sqlite3.connect(kept)) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'of another Prefect'")
+        database.commit()
+    with private_prefect() as server:
+        server.wait()
+    with contextlib.closing(sqlite3.connect(kept)) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() != [("of another Prefect",)]
 
 
 def test_a_health_check_with_a_password_goes_through_no_proxy(proxy: Proxy) -> None:

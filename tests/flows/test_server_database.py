@@ -81,8 +81,30 @@ def test_beside_code_that_cannot_be_written_it_is_kept_in_the_cache(
     assert take_database(quick / "second.db")
 
 
-def test_another_server_starts_with_what_the_first_one_made(kept: Path, quick: Path, code: Path) -> None:
-    assert not code.exists()
+def test_where_python_writes_no_compiled_files_it_is_kept_in_the_cache(
+    compiled: Path, first: Path, cache: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    keep_database(first)
+    assert list(compiled.iterdir()) == []
+    assert cache.exists()
+    assert take_database(quick / "second.db")
+
+
+def test_one_of_the_cache_is_taken_if_that_beside_the_code_is_damaged(kept: Path, compiled: Path, quick: Path) -> None:
+    (compiled / f"prefect-{kept.name}").write_bytes(b"Dear Ada, " * 1000)
+    assert take_database(quick / "second.db")
+
+
+def test_a_python_that_keeps_no_compiled_files_has_only_the_cache(
+    kept: Path, quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.implementation, "cache_tag", None)
+    assert take_database(quick / "second.db")
+    keep_database(quick / "second.db")
+
+
+def test_another_server_starts_with_what_the_first_one_made(kept: Path, quick: Path) -> None:
     assert kept.stat().st_mode & 0o777 == 0o600
     assert take_database(quick / "second.db")
     with contextlib.closing(sqlite3.connect(quick / "second.db")) as serving:

@@ -200,15 +200,39 @@ def test_files_that_lack_what_would_be_fetched_are_not_verified(
     assert make.calls == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"ARROW1 and then nothing", None])
-def test_a_file_of_another_snapshot_that_cannot_be_read_has_no_batches(tmp_path: Path, damage: bytes | None) -> None:
+@pytest.mark.parametrize("damage", ["empty", "cut", "a key in another encoding", "lost"])
+def test_a_file_of_another_snapshot_that_cannot_be_read_has_no_batches(tmp_path: Path, damage: str) -> None:
     make = CountedBatches(batch("one"), batch("two"))
     assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
     (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    whole = blob.read_bytes()
     blob.unlink()
-    if damage is not None:
-        blob.write_bytes(damage)
+    if damage != "lost":
+        left = {"empty": b"", "cut": whole[:200]}.get(damage, whole.replace(b"key 0", b"key \xff"))
+        blob.write_bytes(left)
+        blob.chmod(0o444)
     assert assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make, lambda _: False) is None
+    assert make.calls == 2
+
+
+def test_batches_that_would_be_fetched_are_taken_from_several_snapshots(tmp_path: Path) -> None:
+    for number, names in enumerate(["d", "abc"]):
+        make = CountedBatches(*map(batch, names))
+        assemblies(tmp_path, f"{number:064}").batches("rows.1", 100, [*names], make)
+        os.utime(tmp_path / "assembled" / f"{number:064}" / "rows.1.json", (1_000 + number, 1_000 + number))
+    make = CountedBatches(*map(batch, "abcd"))
+    made = assemblies(tmp_path).batches("rows.1", 100, [*"abcd"], make, lambda _: False)
+    assert made is not None
+    assert [one["text"].to_pylist() for one in made] == [["a"], ["b"], ["c"], ["d"]]
+    assert make.calls == 0
+
+
+def test_a_file_that_others_can_write_is_copied_once_it_is_verified(tmp_path: Path) -> None:
+    make = CountedBatches(batch("one"), batch("two"))
+    assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
+    (blob,) = tmp_path.glob("blobs/sha256/*/*")
+    blob.chmod(0o664)
+    assert assemblies(tmp_path, "cd" * 32).batches("rows.1", 100, make.keys, make, lambda _: False) is not None
     assert make.calls == 2
 
 
