@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 Clock = Literal["wall", "processor"]
-"""Which seconds of a part count: those that passed, or those of processors if these are more; or the latter alone, which
-hold on a busy machine, too. Those of processors are right for workers with one thread."""
+"""Which seconds of a part count: those that passed, or those of processors where they are more; or the latter alone,
+which hold on a busy machine, too. Those of processors are right for workers with one thread."""
 
 _PRIORITIES = {stage.name: stage.priority for step in STEPS for stage in step.stages} | {
     "scan": SEARCH_PRIORITY,
