@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import dask
@@ -27,9 +27,13 @@ from tasks.core.environment import code_digest, environment_fingerprint
 
 __all__ = ["remote_cluster"]
 
+_T = TypeVar("_T")
+
 _CONNECT = "30s"
 _ANSWER = 60.0
 """Time for a scheduler, and for all workers, to answer."""
+_CLOSE = 10.0
+"""Seconds for a scheduler to be rid of what a run has given it."""
 _ENCRYPTED = ("tls", "wss", "inproc")
 """The schemes of addresses that nobody else can listen to or connect to."""
 
@@ -188,20 +192,25 @@ def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None],
 
     client.subscribe_topic(check.name, tell)
     with suppress(OSError):  # a worker's link is cut; the scheduler has the check for those that join
-        client.register_plugin(check)
+        _within(_ANSWER, "register-check", functools.partial(client.register_plugin, check))
     try:
         yield
     finally:
-        with suppress(Exception):  # the scheduler is gone
-            client.unregister_worker_plugin(check.name)
+        with suppress(Exception):  # the scheduler is gone, or hangs
+            _within(_CLOSE, "unregister-check", functools.partial(client.unregister_worker_plugin, check.name))
+
+
+def _within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
+    """The result of a function that may never return; raises TimeoutError once the time is up."""
+    result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+    in_thread(name, function, result)
+    return result.result(seconds)
 
 
 def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]], *, some: bool) -> None:
-    described: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-    describe = functools.partial(client.run, describe_worker, store, on_error="return")
-    in_thread("check-workers", describe, described)  # or never answered
+    describe: Callable[[], dict[str, Any]] = functools.partial(client.run, describe_worker, store, on_error="return")
     try:
-        found = described.result(_ANSWER)
+        found = _within(_ANSWER, "check-workers", describe)
     except TimeoutError as error:
         raise IndexmillError(
             f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "
