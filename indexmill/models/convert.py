@@ -75,13 +75,11 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
         graph, libraries = _trace(files, openvino), ["openvino", "torch", "transformers"]
     if precision == "int8":
         tokens = Tokeniser(tokenizer, found.max_tokens)
+        _name_nodes(graph)  # the quantised graph tells the names of those that are not
         graph = quantise(graph, tokens.token_ids(calibration_texts()))
         settings["quantised"] = quantisation()
         libraries.append("nncf")
-    # By default names come from a counter of the process, and the bytes would tell what it did before.
-    graph.set_friendly_name("encoder")
-    for number, node in enumerate(graph.get_ordered_ops()):
-        node.set_friendly_name(f"{node.get_type_name()}_{number}")
+    _name_nodes(graph)
     with tempfile.TemporaryDirectory(prefix="indexmill-convert-") as folder:
         xml = Path(folder) / "openvino.xml"
         openvino.save_model(graph, str(xml), compress_to_fp16=False)
@@ -96,6 +94,13 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
         }
     )
     return made
+
+
+def _name_nodes(graph: Any) -> None:
+    """Name the nodes by their order. Default names come from a counter of the process: bytes would tell its past."""
+    graph.set_friendly_name("encoder")
+    for number, node in enumerate(graph.get_ordered_ops()):
+        node.set_friendly_name(f"{node.get_type_name()}_{number}")
 
 
 def _tensors(files: ModelFiles) -> dict[str, Any] | None:
