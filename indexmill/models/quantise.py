@@ -83,10 +83,13 @@ def _narrowing(graph: Any) -> list[str]:
     """The names of the products of a graph that read more numbers for each token than they give, by their weights."""
     found = []
     for node in graph.get_ordered_ops():
-        if node.get_type_name() == "MatMul" and node.get_input_partial_shape(1).rank.get_length() == 2:
-            weights = node.get_input_partial_shape(1)
-            read, given = reversed(weights) if node.get_attributes()["transpose_b"] else weights
-            if read.is_static and given.is_static and read.get_length() > given.get_length():
+        if node.get_type_name() != "MatMul":
+            continue
+        weights = node.get_input_partial_shape(1)
+        if weights.is_static and len(weights) == 2:
+            first, second = weights.to_shape()
+            read, given = (second, first) if node.get_attributes()["transpose_b"] else (first, second)
+            if read > given:
                 found.append(node.get_friendly_name())
     return found
 
