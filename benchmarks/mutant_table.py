@@ -226,9 +226,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/receipts.py",
-        "    return receipt if receipt is not None and _has_outputs(store, receipt) else None\n",
+        "    return receipt if receipt is not None and has_outputs(store, receipt) else None\n",
         "    return receipt\n",
         ("tests/storage/test_receipts.py::test_a_receipt_whose_blob_was_lost_counts_as_none_and_is_replaced",),
+    ),
+    Mutant(
+        "tasks/core/part_runner.py",
+        "return published if published is not None and has_outputs(self.store, published) else None\n",
+        "return published\n",
+        ("tests/tasks/pipeline/test_build.py::test_a_part_of_the_parent_without_its_blobs_is_made_again",),
+    ),
+    Mutant(
+        "tasks/core/part_runner.py",
+        " if stage.requests is None else None\n        return published",
+        "\n        return published",
+        ("tests/flows/test_heterograph_llm.py::test_a_refused_text_has_a_stand_in_until_it_is_asked_for_again",),
     ),
     Mutant(
         "storage/receipts.py",

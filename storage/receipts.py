@@ -20,7 +20,18 @@ from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 from storage.records import find_record
 
-__all__ = ["Receipt", "Work", "candidates", "find", "find_incomplete", "overlap", "record", "replace", "scan"]
+__all__ = [
+    "Receipt",
+    "Work",
+    "candidates",
+    "find",
+    "find_incomplete",
+    "has_outputs",
+    "overlap",
+    "record",
+    "replace",
+    "scan",
+]
 
 _LABEL = re.compile(r"([A-Za-z])([01]*)")
 
@@ -151,14 +162,15 @@ def candidates(
         if (distance := overlap(shard, receipt.shard)) is not None
     ]
     ranked.sort(key=itemgetter(0))
-    return [receipt for _, receipt in ranked if _has_outputs(store, receipt)]
+    return [receipt for _, receipt in ranked if has_outputs(store, receipt)]
 
 
-def _has_outputs(store: Store, receipt: Receipt) -> bool:
+def has_outputs(store: Store, receipt: Receipt) -> bool:
+    """True if the outputs of a part exist, with the lengths that the receipt states."""
     sizes = ((output, store.blob_size(digest)) for output, digest in receipt.outputs.items())
     return all(size is not None and size == receipt.bytes.get(output, size) for output, size in sizes)
 
 
 def _usable(store: Store, name: str) -> Receipt | None:
     receipt = find_record(store, name, Receipt)
-    return receipt if receipt is not None and _has_outputs(store, receipt) else None
+    return receipt if receipt is not None and has_outputs(store, receipt) else None

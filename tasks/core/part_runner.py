@@ -25,7 +25,7 @@ from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
-from storage.receipts import Receipt, candidates, find, find_incomplete, overlap, scan
+from storage.receipts import Receipt, candidates, find, find_incomplete, has_outputs, overlap, scan
 from storage.tables import read_table
 from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
@@ -50,6 +50,8 @@ _ATTEMPTS = 3
 """The number of times that workers may die at a part before the part is blamed."""
 _READERS = 16
 """Receipts that are read at the same time: a read from a bucket takes tens of milliseconds."""
+_PARENT = "parent"
+"""The run of a receipt that was not read, since the parent lists its part."""
 _FAILED_TOGETHER = 16
 """The number of failed parts after which failing documents are looked for, before the other parts are tried."""
 
@@ -137,7 +139,7 @@ class PartRunner:
 
     def forget_parent(self) -> None:
         """Drop the values cached from the parent, after the parent has changed."""
-        for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
+        for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places", "_published"):
             self.__dict__.pop(name, None)
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -240,8 +242,10 @@ class PartRunner:
     def _found(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
         """The receipts of parts that need not be made and are not known yet, several read at the same time."""
         unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
+        found = {key: self._published_part(stage, key) for key in unknown}
+        others = [key for key, receipt in found.items() if receipt is None]
         with ThreadPoolExecutor(_READERS) as pool:
-            return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
+            return found | dict(zip(others, pool.map(partial(self.find, stage), others), strict=True))
 
     def _within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
         """Report the progress of a part, as a worker reported it."""
@@ -270,10 +274,18 @@ class PartRunner:
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
         """The receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
-        found = find(self.store, stage.name, key)
+        found = self._published_part(stage, key) or find(self.store, stage.name, key)
         if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
+
+    def _published_part(self, stage: Stage[Any], key: str) -> Receipt | None:
+        """The receipt of a part of the parent, without reading it; None if only the receipt tells what is needed.
+
+        Whether a part has failed rows, which only answers of a language model have, is not in the lineage.
+        """
+        published = self._published.get((stage.name, key)) if stage.requests is None else None
+        return published if published is not None and has_outputs(self.store, published) else None
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
         """The job of a worker that makes a part of a stage. number: of its round."""
@@ -471,6 +483,27 @@ class PartRunner:
     def _parents_outputs(self) -> dict[tuple[str, str], dict[str, str]]:
         """The outputs of the parent's parts, by stage and key; their blobs or receipts may be missing."""
         return {(entry.stage, entry.key): entry.outputs for entry in self.parent.lineage.entries} if self.parent else {}
+
+    @cached_property
+    def _published(self) -> dict[tuple[str, str], Receipt]:
+        """Receipts of the parent's parts whose outputs are all artifacts, so that their lengths are known.
+
+        By stage and key; a night reads thousands of receipts fewer so.
+        """
+        if self.parent is None or self.parent.manifest is None:
+            return {}
+        artifacts = {one.digest: one for one in self.parent.manifest.artifacts}
+        found: dict[tuple[str, str], Receipt] = {}
+        for part in self.parent.lineage.entries:
+            if part.outputs and all(digest in artifacts for digest in part.outputs.values()):
+                told = [(output, artifacts[digest]) for output, digest in part.outputs.items()]
+                found[part.stage, part.key] = Receipt(
+                    **dict(part),
+                    rows={output: one.rows for output, one in told if one.rows is not None},
+                    bytes={output: one.bytes for output, one in told},
+                    run_id=_PARENT,
+                )
+        return found
 
     @cached_property
     def _parents_parts(self) -> dict[tuple[str, str], LineageEntry]:

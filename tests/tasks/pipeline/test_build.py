@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import random
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from flows.run import Outcome, build_inline, run_build
 from indexmill.command import main
 from indexmill.errors import BadInput, GateRefused, LeaseLost
 from indexmill.models import embedder
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import blob_path, receipt_prefix
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import init_folder
@@ -299,6 +302,27 @@ def test_an_edit_reads_the_other_documents_of_its_shard_from_the_parent(index: I
     assert ended is not None
     made = {stage: report.get("documents_made") for stage, report in ended.report["stages"].items()}  # type: ignore[union-attr]
     assert (made["split"], made["recognise"]) == (1, 1)
+
+
+def test_parts_of_the_parent_are_found_without_their_receipts(index: Index) -> None:
+    rows = documents(30)
+    index.build(rows)
+    for stage in ("embed", "recognise", "embed_names"):
+        shutil.rmtree(index.root / receipt_prefix(stage))
+    made = index.build(edited(rows, "Falk left."))
+    assert [index.counts(made, stage)["parts_made"] for stage in ("embed", "recognise", "embed_names")] == [1, 1, 0]
+
+
+def test_a_part_of_the_parent_without_its_blobs_is_made_again(index: Index) -> None:
+    rows = documents(30)
+    first = index.build(rows)
+    (*_, digest), *_ = (outputs.values() for (stage, _), outputs in index.outputs().items() if stage == "embed")
+    path = index.root / blob_path(digest)
+    path.unlink()
+    again = index.build(rows)
+    assert index.counts(again, "embed")["parts_made"] == 1
+    assert again.manifest == first.manifest
+    assert digest_of(path.read_bytes()) == digest
 
 
 def test_a_document_that_is_renamed_or_copied_keeps_its_vectors(index: Index) -> None:
