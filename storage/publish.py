@@ -55,6 +55,11 @@ def read_manifest(store: Store, digest: str) -> Manifest:
 def check_whole(store: Store, manifest: Manifest) -> None:
     """Raise CorruptBlob unless every blob of a manifest exists with its recorded length; reads no bytes."""
     sizes = store.blob_sizes({manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)})
+    _check_sizes(store, manifest, sizes)
+
+
+def _check_sizes(store: Store, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+    """Raise CorruptBlob unless the blobs of a manifest are among those that exist, each with its recorded length."""
     for artifact in manifest.artifacts:
         size = sizes.get(artifact.digest)
         if size != artifact.bytes:
@@ -98,13 +103,13 @@ def publish(
     digest = store.put_blob(data)
     at_hand = {digest: data}
     needed = {digest, manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)}
-    with contextlib.suppress(CorruptBlob):  # `check_whole` or `verify` say so
+    with contextlib.suppress(CorruptBlob):  # `_check_sizes` or `verify` say so
         read = lineage.read(store, manifest.lineage)
         at_hand[manifest.lineage] = read.to_bytes()
         needed |= lineage.blobs(read)
     deletions.check_unannounced(store, needed, lease.clock)
-    check_whole(store, manifest)
-    there = set(store.blob_sizes(needed))  # no reader needs all outputs of all parts
+    there = store.blob_sizes(needed)
+    _check_sizes(store, manifest, there)  # of the other outputs of parts, which no reader needs, some may be missing
     lease.check()
     ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note)
     try:

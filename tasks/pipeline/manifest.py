@@ -6,13 +6,14 @@ run.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from indexmill.store.layout import READER_VERSION
 from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Corpus, Manifest
 from indexmill.store.manifest import Family as Published
-from indexmill.store.packs import open_pack
+from indexmill.store.packs import Pack, open_pack
 from schemas.config import Configuration
 from storage import lineage as lineages
 from storage.lineage import Lineage, LineageEntry
@@ -45,6 +46,11 @@ def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
 def _families(run: CorpusRun) -> dict[str, Published]:
     """The families that were made, with their parameters and counts."""
     settings, store = run.configuration.families, run.store
+
+    @functools.cache
+    def shared_packs(name: str) -> list[Pack]:
+        return [open_pack(store.open_local(digest)) for digest in run.outputs(name).values()]
+
     families = {
         name: Published(parameters=dict(getattr(settings, name).parameters), counts={}) for name in ("dense", "fused")
     }
@@ -52,10 +58,7 @@ def _families(run: CorpusRun) -> dict[str, Published]:
         if not family.artifact or family.name in run.parts:
             parts = run.parts[family.name].values() if family.artifact else ()
             packs = (open_pack(store.open_local(part.outputs[family.artifact])) for part in parts)
-            shared = {
-                name: [open_pack(store.open_local(digest)) for digest in run.outputs(name).values()]
-                for name in family.shared
-            }
+            shared = {name: shared_packs(name) for name in family.shared}
             families[family.name] = Published(
                 parameters=dict(getattr(settings, family.name).parameters),
                 counts=dict(family.counts(*packs, **shared)),

@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from indexmill.text.names import NameIndex
 from storage.tables import writer
 from tasks.core.shards import leaves
 
@@ -39,7 +39,7 @@ def entity_ranges(shards: int) -> list[str]:
 
 def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
     """A table in the order of its rows' ids as Parquet, with a row group for each first digit, which may be empty."""
-    firsts = NameIndex.keys(ids.to_pylist()) >> np.uint64(60)
+    firsts = entity_keys(ids) >> np.uint64(60)
     bounds = np.searchsorted(firsts, np.arange(_DIGITS + 1, dtype=np.uint64)).tolist()
     sink = pa.BufferOutputStream()
     with writer(sink, rows.schema) as parquet:
@@ -61,10 +61,9 @@ def range_rows(paths: Sequence[Path], label: str, schema: pa.Schema) -> pa.Table
 
 
 def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The keys of a column of entity ids (`NameIndex.keys`), converted in chunks to save memory."""
-    step = 65_536
-    keys = [NameIndex.keys(ids.slice(low, step).to_pylist()) for low in range(0, len(ids), step)]
-    return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
+    """The keys of a column of entity ids, as `NameIndex.keys` has them."""
+    digits = pl.Series(pl.from_arrow(ids), dtype=pl.String).str.head(16)
+    return digits.str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 
 
 def cut(tables: Mapping[str, pa.Table], ids: pa.ChunkedArray, label: str, limit: int) -> dict[str, pa.Table]:
