@@ -108,8 +108,9 @@ def _can_refresh(run: Run, spec: PartSpec) -> bool:
         return False
     if not run.makes_parts:
         return True
+    outputs = set(earlier.outputs.values())
     state = run.pack(earlier.outputs["zoom_state"])
-    if state is None:
+    if state is None or len(run.store.blob_sizes(outputs)) < len(outputs):
         return False
     was, now = {one.tobytes().hex() for one in state["sources"]}, set(spec.inputs.values())
     gone, fresh = (_signatures(run, digests) for digests in (was - now, now - was))

@@ -267,3 +267,7 @@ def test_ranges_of_rows_are_compared_where_nothing_can_be_refreshed(
     shutil.rmtree(cut.store().root / "work" / "compare_rows")  # as gc does
     assert cut.build(rows).manifest == outcome.manifest
     assert ranges_made(cut) == 0  # these links are there
+    outputs = cut.outputs()["zoom_links", "documents"]
+    cut.store().delete(blob_path(min(outputs.items())[1]))  # a block
+    assert cut.build(edited(rows)).manifest == whole.build(edited(rows)).manifest
+    assert ranges_made(cut) >= 64
