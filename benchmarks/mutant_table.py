@@ -232,15 +232,27 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/core/part_runner.py",
-        "return published if published is not None and has_outputs(self.store, published) else None\n",
-        "return published\n",
+        "return receipt if receipt is not None and has_outputs(self.store, receipt) else None\n",
+        "return receipt\n",
         ("tests/tasks/pipeline/test_build.py::test_a_part_of_the_parent_without_its_blobs_is_made_again",),
     ),
     Mutant(
         "tasks/core/part_runner.py",
-        " if stage.requests is None else None\n        return published",
-        "\n        return published",
+        " if stage.requests is None else None\n        return receipt",
+        "\n        return receipt",
         ("tests/flows/test_heterograph_llm.py::test_a_refused_text_has_a_stand_in_until_it_is_asked_for_again",),
+    ),
+    *(
+        Mutant(
+            "storage/runs.py",
+            before,
+            after,
+            ("tests/tasks/pipeline/test_build.py::test_a_build_goes_on_from_a_cold_one_that_does_not_stand",),
+        )
+        for before, after in (
+            ('made.command not in ("build", "backfill")', "False"),
+            ('start is None or start.details.get("cold") for', "start is None for"),
+        )
     ),
     Mutant(
         "storage/receipts.py",

@@ -379,7 +379,8 @@ def parent_of(store: Store, progress: Progress) -> Parent | None:
     ref = refs.standing(store) or newest
     try:
         manifest = read_manifest(store, ref.manifest)
-        return Parent(newest.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
+        as_receipts = not runs.may_have_replaced(store, ref)
+        return Parent(newest.version, ref.manifest, manifest, lineage.read(store, manifest.lineage), as_receipts)
     except CorruptBlob as error:
         # Nothing of it can be reused; parts that are made again restore identical blobs.
         progress.warn(f"version {ref.version} is damaged, its parts are made again: {error}")

@@ -28,10 +28,10 @@ from indexmill.store.record import Record, Timestamp, Word
 from storage.clock import Clock, clock_of, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Store
-from storage.records import get_record, numbered
+from storage.records import find_record, get_record, numbered
 from storage.refs import highest_epoch
 
-__all__ = ["DURATION", "MARGIN", "STALE", "Holding", "Lease", "acquire", "at_work", "holding"]
+__all__ = ["DURATION", "MARGIN", "STALE", "Holding", "Lease", "acquire", "at_work", "holding", "run_of"]
 
 DURATION = 120.0
 """Seconds a lease lasts without a renewal; it is renewed four times as often."""
@@ -96,6 +96,12 @@ def holding(store: Store) -> Holding | None:
     names = store.list(lease_prefix())
     epoch = max(numbered(names), default=0)
     return _holding(store, epoch, names) if epoch else None
+
+
+def run_of(store: Store, epoch: int) -> str | None:
+    """The run that took the lease of an epoch; None if its record is gone, or damaged."""
+    found = find_record(store, lease_name(epoch), _Lease)
+    return None if found is None else found.run_id
 
 
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:

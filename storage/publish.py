@@ -108,12 +108,12 @@ def publish(
         at_hand[manifest.lineage] = read.to_bytes()
         needed |= lineage.blobs(read)
     deletions.check_unannounced(store, needed, lease.clock)
-    there = store.blob_sizes(needed)
-    _check_sizes(store, manifest, there)  # of the other outputs of parts, which no reader needs, some may be missing
+    sizes = store.blob_sizes(needed)
+    _check_sizes(store, manifest, sizes)  # of the other outputs of parts, which no reader needs, some may be missing
     lease.check()
     ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note)
     try:
-        _look_again(store, lease, there, at_hand)
+        _look_again(store, lease, sizes, at_hand)
     except _NotWhole as found:
         problem = found.error
         told = f"version {ref.version} of {store.url} was published, and withdrawn again: {problem}"

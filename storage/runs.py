@@ -27,7 +27,7 @@ from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
 from storage import refs
 from storage.clock import Clock, from_timestamp, timestamp
-from storage.lease import holding
+from storage.lease import holding, run_of
 from storage.processes import Process, alive, this_process
 from storage.protocol import Store
 from storage.records import find_record, get_record
@@ -46,6 +46,7 @@ __all__ = [
     "last_report",
     "list_runs",
     "make_run_id",
+    "may_have_replaced",
     "quarantine_of",
     "read_run",
     "saw_other_files",
@@ -272,6 +273,21 @@ def ended_well(store: Store, run_id: str) -> bool:
         return get_record(store, run_name(run_id, "end"), RunEnd).exit_code == 0
     except NotFound:
         return False
+
+
+def may_have_replaced(store: Store, ref: Ref) -> bool:
+    """True if a cold run may have replaced receipts of a version's parts since they were made, and has not published.
+
+    Where that cannot be told, as for a version that a rollback or a copy brought, it is True as well.
+    """
+    made = start_of(store, ref.run_id)
+    if made is None or made.command not in ("build", "backfill"):
+        return True
+    if made.details.get("cold") and not ended_well(store, ref.run_id):
+        return True
+    later = (run_of(store, epoch) for epoch in range(ref.epoch + 1, refs.highest_epoch(store) + 1))
+    starts = (None if run_id is None else start_of(store, run_id) for run_id in later)
+    return any(start is None or start.details.get("cold") for start in starts)
 
 
 def last_report(store: Store) -> Mapping[str, JsonValue]:

@@ -1,7 +1,7 @@
 """Making parts: finding existing ones, copying from earlier ones, and handling failures.
 
-A `PartRunner` finds the parts that have receipts, hands the others to an executor, retries after workers died, and
-looks for the documents that make a stage fail. It treats all stages alike.
+A `PartRunner` finds the parts that the version before has and those that have receipts, hands the others to an
+executor, retries after workers died, and looks for the documents that make a stage fail. It treats all stages alike.
 """
 
 from __future__ import annotations
@@ -51,19 +51,23 @@ _ATTEMPTS = 3
 _READERS = 16
 """Receipts that are read at the same time: a read from a bucket takes tens of milliseconds."""
 _PARENT = "parent"
-"""The run of a receipt that was not read, since the parent lists its part."""
+"""The run id of receipts that are made from the parent's lineage."""
 _FAILED_TOGETHER = 16
 """The number of failed parts after which failing documents are looked for, before the other parts are tried."""
 
 
 @dataclass(frozen=True)
 class Parent:
-    """The version that a run starts from, and the parts that it was made of."""
+    """The version that a run starts from, and the parts that it was made of.
+
+    as_receipts: True if the receipts of these parts have the same outputs as the lineage.
+    """
 
     version: int
     digest: str  # of the manifest
     manifest: Manifest | None  # None if it is damaged
     lineage: Lineage
+    as_receipts: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,8 @@ class PartRunner:
 
     def forget_parent(self) -> None:
         """Drop the values cached from the parent, after the parent has changed."""
-        for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places", "_published"):
+        cached = ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places")
+        for name in (*cached, "_receipts_of_parent"):
             self.__dict__.pop(name, None)
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -242,10 +247,8 @@ class PartRunner:
     def _found(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
         """The receipts of parts that need not be made and are not known yet, several read at the same time."""
         unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
-        found = {key: self._published_part(stage, key) for key in unknown}
-        others = [key for key, receipt in found.items() if receipt is None]
         with ThreadPoolExecutor(_READERS) as pool:
-            return found | dict(zip(others, pool.map(partial(self.find, stage), others), strict=True))
+            return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
     def _within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
         """Report the progress of a part, as a worker reported it."""
@@ -274,18 +277,18 @@ class PartRunner:
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
         """The receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
-        found = self._published_part(stage, key) or find(self.store, stage.name, key)
+        found = self._from_lineage(stage, key) or find(self.store, stage.name, key)
         if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
-    def _published_part(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part of the parent, without reading it; None if only the receipt tells what is needed.
+    def _from_lineage(self, stage: Stage[Any], key: str) -> Receipt | None:
+        """The receipt of a part of the parent, without reading it; None where it has to be read.
 
-        Whether a part has failed rows, which only answers of a language model have, is not in the lineage.
+        The lineage does not say whether rows failed; only stages that ask a language model have such rows.
         """
-        published = self._published.get((stage.name, key)) if stage.requests is None else None
-        return published if published is not None and has_outputs(self.store, published) else None
+        receipt = self._receipts_of_parent.get((stage.name, key)) if stage.requests is None else None
+        return receipt if receipt is not None and has_outputs(self.store, receipt) else None
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
         """The job of a worker that makes a part of a stage. number: of its round."""
@@ -485,22 +488,23 @@ class PartRunner:
         return {(entry.stage, entry.key): entry.outputs for entry in self.parent.lineage.entries} if self.parent else {}
 
     @cached_property
-    def _published(self) -> dict[tuple[str, str], Receipt]:
-        """Receipts of the parent's parts whose outputs are all artifacts, so that their lengths are known.
+    def _receipts_of_parent(self) -> dict[tuple[str, str], Receipt]:
+        """Receipts of the parent's parts, by stage and key, made from its lineage instead of read.
 
-        By stage and key; a night reads thousands of receipts fewer so.
+        Only of those whose outputs are all artifacts, since the manifest tells their lengths. This saves a night from
+        reading thousands of receipts.
         """
-        if self.parent is None or self.parent.manifest is None:
+        if self.parent is None or self.parent.manifest is None or not self.parent.as_receipts:
             return {}
-        artifacts = {one.digest: one for one in self.parent.manifest.artifacts}
+        artifacts = {artifact.digest: artifact for artifact in self.parent.manifest.artifacts}
         found: dict[tuple[str, str], Receipt] = {}
         for part in self.parent.lineage.entries:
             if part.outputs and all(digest in artifacts for digest in part.outputs.values()):
-                told = [(output, artifacts[digest]) for output, digest in part.outputs.items()]
+                outputs = {output: artifacts[digest] for output, digest in part.outputs.items()}
                 found[part.stage, part.key] = Receipt(
                     **dict(part),
-                    rows={output: one.rows for output, one in told if one.rows is not None},
-                    bytes={output: one.bytes for output, one in told},
+                    rows={output: artifact.rows for output, artifact in outputs.items() if artifact.rows is not None},
+                    bytes={output: artifact.bytes for output, artifact in outputs.items()},
                     run_id=_PARENT,
                 )
         return found

@@ -444,6 +444,8 @@ def make_part(job: Job) -> PartResult:
     worker = f"{process.host}:{process.pid}"
     opened, bytes_read = part.opened
     seconds = time.perf_counter() - started
+    if outputs.failed and stage.requests is None:
+        raise ValueError(f"the stage {stage.name} has failed rows, and declares no requests to a language model")
     made = Receipt(
         stage=stage.name,
         key=job.key,

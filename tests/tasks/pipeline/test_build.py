@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import indexmill
+from flows import run
+from flows.rollback import resume, roll_back
 from flows.run import Outcome, build_inline, run_build
 from indexmill.command import main
 from indexmill.errors import BadInput, GateRefused, LeaseLost
@@ -248,6 +250,30 @@ def test_a_cold_build_replaces_what_came_out_different(index: Index, monkeypatch
     assert cold.parts_differing > 0
     assert index.beside().build(documents(12)).manifest == cold.manifest
     assert not index.build(documents(12)).published
+
+
+@pytest.mark.parametrize("ended", ["killed", "rolled back"])
+def test_a_build_goes_on_from_a_cold_one_that_does_not_stand(
+    index: Index, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    rows = documents(12)
+    index.build(rows)
+    monkeypatch.setattr(embedder, "mean", lambda states: states[-1])
+    expected = index.beside().build(rows).manifest
+    if ended == "killed":
+        with monkeypatch.context() as patched:
+            patched.setattr(run, "publish", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                index.build(rows, cold=True)
+    else:
+        index.build(rows, cold=True)
+        roll_back(index.store(), 1)
+        resume(index.store())
+    assert index.build(rows).manifest == expected
+
+
+def interrupted(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_an_unreadable_file_takes_no_documents_away_unless_asked(index: Index, tmp_path: Path) -> None:
