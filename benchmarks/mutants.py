@@ -136,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
     options = parser.parse_args(arguments)
     chosen = [mutant for mutant in MUTANTS if options.only in f"{mutant.file} {mutant.old}"]
+    if not chosen:
+        parser.error(f"no mutant's file or line holds {options.only!r}: see --list")
     if options.list:
         for mutant in chosen:
             print(f"{mutant.file}: {mutant.shown}")

@@ -69,6 +69,12 @@ def test_a_reason_why_no_test_can_notice_has_to_hold(monkeypatch: pytest.MonkeyP
     assert main([]) == 1
 
 
+def test_a_choice_of_no_mutant_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "no such line"])
+    assert "no mutant's file or line holds 'no such line'" in capsys.readouterr().err
+
+
 def test_a_line_that_is_not_there_once_is_an_error() -> None:
     killed, _ = mutants_of_counted()
     with pytest.raises(ValueError, match="holds 0 times"):
