@@ -55,6 +55,9 @@ __all__ = [
     "unpublished_runs",
 ]
 
+_MOST_LATER_RUNS = 32
+"""Runs since a version was published whose records are read: each takes two reads, one after the other."""
+
 Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
 """The outcomes of a run, in order exit code 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
 
@@ -278,14 +281,18 @@ def ended_well(store: Store, run_id: str) -> bool:
 def may_have_replaced(store: Store, ref: Ref) -> bool:
     """True if a cold run may have replaced receipts of a version's parts since they were made, and has not published.
 
-    Where that cannot be told, as for a version that a rollback or a copy brought, it is True as well.
+    It is True as well where that cannot be told, as for a version that a rollback or a copy brought, and where it would
+    take many reads.
     """
     made = start_of(store, ref.run_id)
     if made is None or made.command not in ("build", "backfill"):
         return True
     if made.details.get("cold") and not ended_well(store, ref.run_id):
         return True
-    later = (run_of(store, epoch) for epoch in range(ref.epoch + 1, refs.highest_epoch(store) + 1))
+    epochs = range(ref.epoch + 1, refs.highest_epoch(store) + 1)
+    if len(epochs) > _MOST_LATER_RUNS:
+        return True
+    later = (run_of(store, epoch) for epoch in epochs)
     starts = (None if run_id is None else start_of(store, run_id) for run_id in later)
     return any(start is None or start.details.get("cold") for start in starts)
 
