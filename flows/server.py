@@ -13,6 +13,7 @@ import contextlib
 import hmac
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -139,10 +140,20 @@ class PrivateServer:
                 continue
             if self._closed.is_set():
                 return
-            self._warn(f"the Prefect server at {self.url} died or hangs, and is started again")
+            self._warn(f"the Prefect server at {self.url} {self._fault()}, and is started again")
             self._end()
             self._process = self._start()
             self._answers_within(_START_SECONDS)
+
+    def _fault(self) -> str:
+        """Why it is restarted."""
+        code = self._process.poll()
+        if code is None:
+            return f"has not answered for {_HANGS_SECONDS:.0f} s"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        last = self._log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        return f"ended with exit code {code} (last line of its log: {last or 'none'})"
 
     def _pause(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
