@@ -247,11 +247,29 @@ MUTANTS: tuple[Mutant, ...] = (
             "storage/runs.py",
             before,
             after,
-            ("tests/tasks/pipeline/test_build.py::test_a_build_goes_on_from_a_cold_one_that_does_not_stand",),
+            (f"tests/{test}",),
         )
-        for before, after in (
-            ('made.command not in ("build", "backfill")', "False"),
-            ('start is None or start.details.get("cold") for', "start is None for"),
+        for before, after, test in (
+            (
+                'made.command not in ("build", "backfill")',
+                "False",
+                "tasks/pipeline/test_build.py::test_a_build_goes_on_from_a_cold_one_that_does_not_stand",
+            ),
+            (
+                "run_of(store, epoch)) is not False for",
+                "run_of(store, epoch)) is None for",
+                "tasks/pipeline/test_build.py::test_a_build_goes_on_from_a_cold_one_that_does_not_stand",
+            ),
+            (
+                " or highest < ref.epoch:",
+                ":",
+                "storage/test_runs.py::test_a_later_run_without_a_record_may_have_been_cold",
+            ),
+            (
+                "for run_id in (ref.run_id, *before) if",
+                "for run_id in (ref.run_id,) if",
+                "storage/test_runs.py::test_workers_of_a_killed_cold_run_may_outlive_two_later_ones",
+            ),
         )
     ),
     Mutant(

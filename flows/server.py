@@ -79,7 +79,7 @@ class PrivateServer:
         if self._keeper.is_alive():
             return
         if not self._answers_within(_START_SECONDS) and not self._starts_anew():
-            log = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            log = self._logged()
             self.close()
             raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
         if not self._taken:
@@ -99,6 +99,7 @@ class PrivateServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as output:
+            self._log_start = output.tell()
             process = subprocess.Popen(  # noqa: S603 - this very module
                 [sys.executable, "-m", "flows.server", str(self._socket.fileno())],
                 stdin=subprocess.PIPE,
@@ -151,9 +152,18 @@ class PrivateServer:
         if code is None:
             return f"has not answered for {_HANGS_SECONDS:.0f} s"
         if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        last = self._log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-        return f"ended with exit code {code} (last line of its log: {last or 'none'})"
+            return f"died of signal {-code} ({signal.strsignal(-code)})"
+        last = self._logged().rpartition("\n")[2] or "none"
+        return f"ended with exit code {code} (last line of its log: {last})"
+
+    def _logged(self) -> str:
+        """What the server has logged since it was started last."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._log_start)
+                return log.read().decode(errors="replace").strip()
+        except OSError:  # something removed it
+            return ""
 
     def _pause(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):

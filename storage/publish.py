@@ -109,7 +109,7 @@ def publish(
         needed |= lineage.blobs(read)
     deletions.check_unannounced(store, needed, lease.clock)
     sizes = store.blob_sizes(needed)
-    _check_sizes(store, manifest, sizes)  # of the other outputs of parts, which no reader needs, some may be missing
+    _check_sizes(store, manifest, sizes)  # outputs that are no artifacts may be missing: no reader needs them
     lease.check()
     ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note)
     try:

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, JsonValue
 
-from indexmill.errors import NotFound, SnapshotNotFound, StoreError
+from indexmill.errors import SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import run_name, run_prefix
 from indexmill.store.manifest import Ref
@@ -56,7 +56,9 @@ __all__ = [
 ]
 
 _MOST_LATER_RUNS = 32
-"""Runs since a version was published whose records are read: each takes two reads, one after the other."""
+_EARLIER_RUNS = 2
+"""The most runs since a version was published, and the runs before its own, whose records are read to tell whether
+receipts were replaced: each takes two reads, one after the other."""
 
 Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
 """The outcomes of a run, in order exit code 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
@@ -271,30 +273,33 @@ def unpublished_runs(store: Store) -> frozenset[str]:
 
 
 def ended_well(store: Store, run_id: str) -> bool:
-    """True if a run ended with exit code 0."""
-    try:
-        return get_record(store, run_name(run_id, "end"), RunEnd).exit_code == 0
-    except NotFound:
-        return False
+    """True if a run ended with exit code 0; False as well if the record of its end is missing or damaged."""
+    ended = find_record(store, run_name(run_id, "end"), RunEnd)
+    return ended is not None and ended.exit_code == 0
 
 
 def may_have_replaced(store: Store, ref: Ref) -> bool:
-    """True if a cold run may have replaced receipts of a version's parts since they were made, and has not published.
+    """True if receipts of a version's parts may have other outputs than the version's lineage.
 
-    It is True as well where that cannot be told, as for a version that a rollback or a copy brought, and where it would
-    take many reads.
+    A cold run replaces receipts, and its lineage lists the new outputs only if it publishes. Its workers on other
+    machines may go on after it was killed, so a few runs before the version's count, too. It is True as well where it
+    cannot be told, as for a version that a rollback or a copy brought, and where it would take many reads.
     """
-    made = start_of(store, ref.run_id)
-    if made is None or made.command not in ("build", "backfill"):
+    made, highest = start_of(store, ref.run_id), refs.highest_epoch(store)
+    if made is None or made.command not in ("build", "backfill") or highest < ref.epoch:
         return True
-    if made.details.get("cold") and not ended_well(store, ref.run_id):
+    if highest - ref.epoch > _MOST_LATER_RUNS:
         return True
-    epochs = range(ref.epoch + 1, refs.highest_epoch(store) + 1)
-    if len(epochs) > _MOST_LATER_RUNS:
+    if any(_is_cold(store, run_of(store, epoch)) is not False for epoch in range(ref.epoch + 1, highest + 1)):
         return True
-    later = (run_of(store, epoch) for epoch in epochs)
-    starts = (None if run_id is None else start_of(store, run_id) for run_id in later)
-    return any(start is None or start.details.get("cold") for start in starts)
+    before = (run_of(store, epoch) for epoch in range(max(1, ref.epoch - _EARLIER_RUNS), ref.epoch))
+    return any(_is_cold(store, run_id) and not ended_well(store, run_id) for run_id in (ref.run_id, *before) if run_id)
+
+
+def _is_cold(store: Store, run_id: str | None) -> bool | None:
+    """True if a run is a cold one; None if there is no record of its start."""
+    start = None if run_id is None else start_of(store, run_id)
+    return None if start is None else bool(start.details.get("cold"))
 
 
 def last_report(store: Store) -> Mapping[str, JsonValue]:

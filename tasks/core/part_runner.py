@@ -60,7 +60,7 @@ _FAILED_TOGETHER = 16
 class Parent:
     """The version that a run starts from, and the parts that it was made of.
 
-    as_receipts: True if the receipts of these parts have the same outputs as the lineage.
+    as_receipts: True if it is known that the receipts of these parts have the same outputs as the lineage.
     """
 
     version: int
@@ -283,7 +283,7 @@ class PartRunner:
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
     def _from_lineage(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part of the parent, without reading it; None where it has to be read.
+        """The receipt of a part of the parent, without reading it; None if it must be read or there is no such part.
 
         The lineage does not say whether rows failed; only stages that ask a language model have such rows.
         """
@@ -491,8 +491,8 @@ class PartRunner:
     def _receipts_of_parent(self) -> dict[tuple[str, str], Receipt]:
         """Receipts of the parent's parts, by stage and key, made from its lineage instead of read.
 
-        Only of those whose outputs are all artifacts, since the manifest tells their lengths. This saves a night from
-        reading thousands of receipts.
+        Only of those whose outputs are all artifacts, since the manifest tells their lengths. Rows of packs are left
+        out: only stages without artifacts are asked for theirs. This saves a night from reading thousands of receipts.
         """
         if self.parent is None or self.parent.manifest is None or not self.parent.as_receipts:
             return {}

@@ -417,6 +417,8 @@ def make_part(job: Job) -> PartResult:
         return PartResult(found, reused=True, counts={}, seconds=seconds, requests=store.requests())
     part = Part(store, job, stage)
     outputs = stage.compute(part)
+    if outputs.failed and stage.requests is None:
+        raise ValueError(f"the stage {stage.name} has failed rows, and declares no requests to a language model")
     digests: dict[str, str] = {}
     rows: dict[str, int] = {}
     sizes: dict[str, int] = {}
@@ -444,8 +446,6 @@ def make_part(job: Job) -> PartResult:
     worker = f"{process.host}:{process.pid}"
     opened, bytes_read = part.opened
     seconds = time.perf_counter() - started
-    if outputs.failed and stage.requests is None:
-        raise ValueError(f"the stage {stage.name} has failed rows, and declares no requests to a language model")
     made = Receipt(
         stage=stage.name,
         key=job.key,

@@ -70,7 +70,7 @@ def goes_on(expected: Expected, root: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "fault"),
     [
-        (signal.SIGKILL, "was killed by SIGKILL"),
+        (signal.SIGKILL, "died of signal 9 (Killed)"),
         pytest.param(signal.SIGSTOP, "has not answered for 45 s", marks=pytest.mark.slow),
     ],
 )

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pytest
 
 from indexmill.errors import SnapshotNotFound, StoreError
 from schemas.tables import QUARANTINE
-from storage import runs
+from storage import refs, runs
 from storage.clock import from_timestamp
 from storage.folder import FolderStore
-from storage.refs import commit
+from storage.lease import acquire
+from storage.refs import Ref, commit
 from storage.runs import RunEnd
 from tests.storage.children import CREATED
 
@@ -78,6 +81,97 @@ def test_a_run_that_died_after_its_commit_has_published(store: FolderStore) -> N
         ("run2", "killed", None),
     ]
     assert runs.unpublished_runs(store) == {"run2"}
+
+
+class Nights:
+    """Runs that take the lease of a store one after another."""
+
+    def __init__(self, store: FolderStore) -> None:
+        self._store = store
+        self._count = 0
+
+    def run(self, command: str = "build", *, cold: bool = False, exit_code: int | None = 0) -> Ref:
+        """A run, and the ref that it commits if it publishes. exit_code: None if it is killed."""
+        self._count += 1
+        run_id = f"run{self._count}"
+        with acquire(self._store, run_id) as lease:
+            if command:
+                runs.start(self._store, run_id, command, details={"cold": cold})
+            parent = refs.newest(self._store)
+            digest = f"{self._count:064}"
+            ref = commit(
+                self._store, digest, None if parent is None else parent.version, lease.epoch, run_id, CREATED, {}, ""
+            )
+            if exit_code is not None:
+                runs.end(self._store, RunEnd(run_id=run_id, state="failed", exit_code=exit_code, ended=CREATED))
+        return ref
+
+
+@pytest.fixture
+def nights(store: FolderStore) -> Nights:
+    return Nights(store)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("command", ["build", "backfill"])
+def test_receipts_stay_those_of_a_build_that_ended_well(
+    nights: Nights, store: FolderStore, command: str, *, cold: bool
+) -> None:
+    ref = nights.run(command, cold=cold)
+    assert not runs.may_have_replaced(store, ref)
+    nights.run()
+    nights.run("gc")
+    assert not runs.may_have_replaced(store, ref)
+
+
+def test_receipts_may_be_replaced_where_no_build_made_the_version(nights: Nights, store: FolderStore) -> None:
+    ref = nights.run("rollback")
+    assert runs.may_have_replaced(store, ref)
+    assert runs.may_have_replaced(store, ref.model_copy(update={"run_id": "run-of-a-copied-store"}))
+
+
+@pytest.mark.parametrize("exit_code", [None, 1])
+def test_a_cold_build_that_did_not_end_well_may_have_replaced_receipts_after_it_published(
+    nights: Nights, store: FolderStore, exit_code: int | None
+) -> None:
+    assert runs.may_have_replaced(store, nights.run(cold=True, exit_code=exit_code))
+
+
+def test_a_damaged_record_of_a_cold_builds_end_is_none_of_a_good_one(nights: Nights, store: FolderStore) -> None:
+    ref = nights.run(cold=True)
+    (store.root / runs.run_name(ref.run_id, "end")).write_bytes(b"")
+    assert runs.may_have_replaced(store, ref)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, None])
+def test_a_later_cold_run_may_have_replaced_receipts(nights: Nights, store: FolderStore, exit_code: int | None) -> None:
+    ref = nights.run()
+    nights.run(cold=True, exit_code=exit_code)
+    assert runs.may_have_replaced(store, ref)
+    assert runs.may_have_replaced(store, nights.run()) == (exit_code != 0)
+
+
+def test_workers_of_a_killed_cold_run_may_outlive_two_later_ones(nights: Nights, store: FolderStore) -> None:
+    nights.run(cold=True, exit_code=None)
+    assert runs.may_have_replaced(store, nights.run())
+    assert runs.may_have_replaced(store, nights.run())
+    assert not runs.may_have_replaced(store, nights.run())
+
+
+@pytest.mark.parametrize("later", [32, 33])
+def test_the_records_of_32_later_runs_are_read_at_most(nights: Nights, store: FolderStore, later: int) -> None:
+    ref = nights.run()
+    for _ in range(later):
+        nights.run()
+    assert runs.may_have_replaced(store, ref) == (later > 32)
+
+
+def test_a_later_run_without_a_record_may_have_been_cold(nights: Nights, store: FolderStore) -> None:
+    ref = nights.run()
+    nights.run("")
+    assert runs.may_have_replaced(store, ref)
+    shutil.rmtree(store.root / "leases")
+    assert runs.may_have_replaced(store, ref)
 
 
 def test_the_refused_rows_of_all_parts_are_one_table_and_a_retry_counts_once(store: FolderStore) -> None:

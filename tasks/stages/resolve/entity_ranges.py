@@ -61,7 +61,7 @@ def range_rows(paths: Sequence[Path], label: str, schema: pa.Schema) -> pa.Table
 
 
 def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The keys of a column of entity ids, as `NameIndex.keys` has them."""
+    """The keys of a column of entity ids, equal to those of `NameIndex.keys`."""
     digits = pl.Series(pl.from_arrow(ids), dtype=pl.String).str.head(16)
     return digits.str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 
