@@ -95,5 +95,5 @@ def test_threads_may_share_an_encoder(encoder: Embedder) -> None:
     own = texts(20, seed=5)
     expected = encoder.encode(own)
     with ThreadPoolExecutor(4) as pool:
-        for vectors in pool.map(lambda _: encoder.encode(own), range(4)):
+        for vectors in pool.map(lambda _: encoder.encode(own), range(6)):
             assert same(encoder, vectors, expected)

@@ -177,7 +177,7 @@ def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
         check_nights(folder, first, nights, communities_in)
 
 
-@pytest.mark.parametrize("communities_in", [None, pytest.param("community_tree", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("communities_in", [None, "community_tree"])
 @settings(max_examples=2)
 @example(first=2, nights=[[("add many", 0)], [("delete most", 0)], [("add many", 1)]])
 @given(first=st.integers(min_value=1, max_value=10), nights=_NIGHTS)

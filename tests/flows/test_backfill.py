@@ -161,14 +161,7 @@ def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expec
     assert re.fullmatch(rf"wave {waves} of {waves}: shards p[01]+ to p[01]+, \d+ documents; {rates}; made", made[-1])
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        1,
-        2 + len(STAGES) * 3 // 2,
-        *(pytest.param(after, marks=pytest.mark.slow) for after in (2, 4, 2 + len(STAGES), 2 + len(STAGES) * 3)),
-    ],
-)
+@pytest.mark.parametrize("after", [1, 2, 4, 2 + len(STAGES), 2 + len(STAGES) * 3 // 2, 2 + len(STAGES) * 3])
 def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, after: int) -> None:
     for name, going_on in (("filled", lambda chosen: filled(chosen, Waves(2))), ("built", build)):
         chosen = expected.settings(f"stopped-{after}-{name}")

@@ -181,7 +181,6 @@ def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tm
     interrupted(built, tmp_path, stop)
 
 
-@pytest.mark.slow
 def test_sigterm_while_the_scheduler_starts_is_told_in_one_line(built: Built, tmp_path: Path) -> None:
     signalling = tmp_path / "signalling.py"
     signalling.write_text(

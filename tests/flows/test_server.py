@@ -78,7 +78,6 @@ def test_no_proxy_is_told_the_password(proxy: Proxy, quick: Path, monkeypatch: p
     assert "NO_PROXY" not in os.environ
 
 
-@pytest.mark.slow
 def test_a_database_that_is_kept_and_of_no_use_is_made_anew(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
     monkeypatch.setattr(server_database, "__file__", str(quick / "code" / "server_database.py"))

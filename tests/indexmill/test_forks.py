@@ -151,7 +151,6 @@ print("done")
     )
 
 
-@pytest.mark.slow
 @needs_a_model
 def test_torch_encodes_in_a_child_and_gives_the_same_bits() -> None:
     run(

@@ -20,7 +20,7 @@ from tests.indexmill.small_communities import Group, Related, Thing, write_commu
 from tests.indexmill.small_snapshot import WORLD, export, writer_of
 from tests.indexmill.world_heterograph import publish_world
 
-SAMPLED = 24
+SAMPLED = 40
 """Changes of each export that are tried in the short test."""
 
 Change = tuple[str, str]

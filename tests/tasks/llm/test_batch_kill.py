@@ -59,9 +59,7 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "lists that lag" else pytest.mark.slow) for name in PLANS]
-)
+@pytest.mark.parametrize("name", PLANS)
 def test_a_run_killed_at_a_step_submits_nothing_twice(forks: Forks, name: str) -> None:
     with quick_folder() as folder:
         crossed = killed_at(forks, folder, 0, PLANS[name])

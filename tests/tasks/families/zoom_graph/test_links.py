@@ -240,7 +240,7 @@ def ranges_made(index: Index) -> int:
     return len(list((index.store().root / "work" / "compare_rows").glob("*.json")))
 
 
-@pytest.mark.parametrize("entity_links", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("entity_links", [False, True])
 def test_ranges_of_rows_are_compared_where_nothing_can_be_refreshed(
     quick: Path, monkeypatch: pytest.MonkeyPatch, entity_links: bool
 ) -> None:
