@@ -36,6 +36,8 @@ _START = 60.0
 """Seconds for a client to close, and for a cluster to start that is not wanted any more."""
 _LOG_LEVEL = logging.CRITICAL + 1
 """The level of Dask's own logs, above all: what counts reaches the run as an exception."""
+_LOGGERS = ("distributed", "distributed.client", "distributed.gc")
+"""Dask's loggers with a level of their own; all others of its take that of the first."""
 _PRELOAD = "flows.dask_preload"
 _SETTINGS: dict[str, Any] = {
     "distributed.scheduler.allowed-failures": 1,
@@ -104,13 +106,14 @@ def _private_settings(scratch: Path) -> Iterator[None]:
 @contextmanager
 def quiet_logs() -> Iterator[None]:
     """Keep Dask in this process from logging during the block."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(_LOG_LEVEL)
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    for name in levels:
+        logging.getLogger(name).setLevel(_LOG_LEVEL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextmanager

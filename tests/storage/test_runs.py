@@ -91,7 +91,7 @@ class Nights:
         self._count = 0
 
     def run(self, command: str = "build", *, cold: bool = False, exit_code: int | None = 0) -> Ref:
-        """A run, and the ref that it commits if it publishes. exit_code: None if it is killed."""
+        """The ref that a run commits. command: '' for a run without a record. exit_code: None if it is killed then."""
         self._count += 1
         run_id = f"run{self._count}"
         with acquire(self._store, run_id) as lease:
