@@ -216,12 +216,14 @@ def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
 
 def _vectors(part: Part[GraphSettings], graph: TypedGraph) -> Floats:
     """The vectors of the nodes of the first four kinds, (n, d)."""
-    held: Floats = np.zeros((int(graph.offsets[4]), part.settings.dimension), dtype=np.float32)
-    for kind, (packs, array) in _VECTORS.items():
-        own, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
+    vectors: Floats = np.zeros((int(graph.offsets[4]), part.settings.dimension), dtype=np.float32)
+    for kind, (name, array) in _VECTORS.items():
+        nodes, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
         for label, table in _shards(part, kind, key):
-            held[own][places(table[key], ids)] = part.pack(f"{packs}/{label}")[array]
-    return held
+            packs = part.packs(name, within=label)  # several where the stage publishes a shard in pieces
+            if len(table):
+                vectors[nodes][places(table[key], ids)] = np.concatenate([pack[array] for pack in packs])
+    return vectors
 
 
 def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
