@@ -1,6 +1,6 @@
 # make demo     create .venv, install, build an index of the sample corpus, ask it a question
 # make test     create .venv, install, run the tests
-# make test-slow  the tests that take minutes
+# make test-slow  the tests that take more than a second of processor time, and property tests with many examples
 # make mutants  mutation tests: whether the tests notice changed lines (minutes)
 # make lint     ruff and mypy
 # make vendor   compare the JavaScript of the explorer with npm
@@ -37,7 +37,7 @@ test: install
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or deep"
 
 mutants: install
 	$(BIN)/python -m benchmarks.mutants

@@ -101,6 +101,7 @@ def test_a_message_with_quotes_is_still_json() -> None:
     assert json.loads(told) == {"text": 'f r is Refused: recall "fell"\nby half', "state": "Refused", "flow": "f"}
 
 
+@pytest.mark.slow
 def test_automations_can_be_created_from_a_file_as_prefect_documents_it(tmp_path: Path) -> None:
     """`prefect automation create --from-file` validates each of them so."""
     from prefect.events.schemas.automations import AutomationCore

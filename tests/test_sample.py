@@ -39,6 +39,7 @@ def test_the_graph_finds_the_evidence_that_nearness_alone_misses(store: Path) ->
     assert graph > max(dense + 0.05, 0.87)
 
 
+@pytest.mark.slow
 def test_the_names_that_a_model_gives_in_the_place_of_the_rules_are_as_good(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.toy_family import install
 
 SUITES = ("tests/toy_family/cases.py", "tests/test_rooms.py", "tests/indexmill/families/test_declarations.py")
 
 
+@pytest.mark.slow
 def test_a_family_that_is_added_as_the_pages_say_takes_part_in_everything(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     install(copy)

@@ -24,6 +24,7 @@ def harmless(folder: Path, files: int, largest: int) -> None:
     assert (stages.files, stages.refused.total()) == (found.documents, 0), told
 
 
+@pytest.mark.slow
 def test_150_hostile_files_become_documents_or_refusals(tmp_path: Path) -> None:
     harmless(tmp_path / "files", 150, 10_000)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from benchmarks.hostile_documents import ATTACKS
 from benchmarks.hostile_files import measure, report
 from tasks.stages.ingest.documents import REASONS
@@ -22,6 +24,7 @@ def test_every_format_is_attacked_and_every_reason_is_one_of_the_quarantine() ->
     assert {reason for attack in ATTACKS for reason in attack.expected} <= {"document", *REASONS}
 
 
+@pytest.mark.slow
 def test_hostile_files_harm_nothing() -> None:
     names = ("actions.pdf", "overlapping.docx", "entity.docx", "macros.xlsm", "spine-outside.epub", "include.rst")
     found = list(measure([BY_NAME[name] for name in names], mebibytes=2048))

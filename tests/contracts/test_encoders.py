@@ -91,6 +91,7 @@ def test_tokens_are_counted_uncut_with_the_special_ones(encoder: Embedder) -> No
     assert text[slice(*offsets[-1].tolist())] == "."
 
 
+@pytest.mark.slow
 def test_threads_may_share_an_encoder(encoder: Embedder) -> None:
     own = texts(20, seed=5)
     expected = encoder.encode(own)

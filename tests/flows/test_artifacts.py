@@ -75,6 +75,7 @@ def now() -> Any:
     return datetime.now(UTC)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_a_run_leaves_pages_a_table_and_its_progress(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_EVERY", 0.2)
@@ -114,6 +115,7 @@ def test_a_run_leaves_pages_a_table_and_its_progress(chosen: dict[str, Any], mon
     assert CANARY not in everything
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_a_server_that_takes_no_artifact_fails_no_run(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -124,6 +126,7 @@ def test_a_server_that_takes_no_artifact_fails_no_run(chosen: dict[str, Any], mo
     assert run_in_flow(order_of(chosen)).published
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_an_update_that_hangs_does_not_hold_up_a_run(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_EVERY", 0.1)

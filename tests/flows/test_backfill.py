@@ -120,6 +120,7 @@ def stopped(chosen: dict[str, Any], waves: Waves, stages: int) -> None:
         run_stages("backfill", Configuration.model_validate(chosen), InlineExecutor(), run, progress=Silent())
 
 
+@pytest.mark.slow
 def test_a_backfill_in_waves_of_any_size_is_the_build_to_the_byte(expected: Expected) -> None:
     assert expected.shards == 8
     for size in (1, 2, 3, expected.shards, 1000, None):
@@ -161,6 +162,7 @@ def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expec
     assert re.fullmatch(rf"wave {waves} of {waves}: shards p[01]+ to p[01]+, \d+ documents; {rates}; made", made[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 2, 4, 2 + len(STAGES), 2 + len(STAGES) * 3 // 2, 2 + len(STAGES) * 3])
 def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, after: int) -> None:
     for name, going_on in (("filled", lambda chosen: filled(chosen, Waves(2))), ("built", build)):
@@ -204,6 +206,7 @@ def killed_everywhere(small: Expected, forks: Forks, points: int) -> None:
     assert {0, 1} <= found
 
 
+@pytest.mark.slow
 def test_a_killed_backfill_loses_no_finished_part(small: Expected, forks: Forks) -> None:
     killed_everywhere(small, forks, 3)
 
@@ -213,6 +216,7 @@ def test_a_backfill_killed_at_a_hundred_boundaries(small: Expected, forks: Forks
     killed_everywhere(small, forks, 100)
 
 
+@pytest.mark.slow
 def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expected) -> None:
     chosen = expected.settings("versions")
     outcome = filled(chosen, Waves(2, publish_every=1))
@@ -250,6 +254,7 @@ def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expec
     assert (run.state, run.version) == ("published", waves)
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_version_while_a_backfill_is_at_work(expected: Expected, tmp_path: Path) -> None:
     chosen = settings(tmp_path / "store", write_corpus(tmp_path / "old.jsonl", documents(4, words=110)))
     old = build(chosen)
@@ -288,6 +293,7 @@ def in_order(build_: Build, steps: Any) -> None:
         step.drive(build_)
 
 
+@pytest.mark.slow
 def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
     """A backfill under other settings over an index of the whole corpus: publishing its first waves would."""
     chosen = expected.settings("again")
@@ -305,6 +311,7 @@ def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
     )
 
 
+@pytest.mark.slow
 def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expected, tmp_path: Path) -> None:
     rows = documents(DOCUMENTS, words=110)
     chosen = settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", rows))
@@ -345,6 +352,7 @@ def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected
     assert filled(chosen, Waves(2)).manifest == expected.built.manifest
 
 
+@pytest.mark.slow
 def test_the_command_passes_on_how_waves_are_cut_and_published(
     expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -422,6 +430,7 @@ def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expe
     assert titles == [*START, *waves[0], *on_the_way, *waves[1], *OF_CORPUS]
 
 
+@pytest.mark.slow
 def test_a_wave_is_given_back_to_the_disk_before_the_next(expected: Expected) -> None:
     chosen = expected.settings("disk")
     held: list[int] = []

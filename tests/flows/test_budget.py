@@ -84,6 +84,7 @@ def until_it_is_done(attempt: Callable[[], Outcome]) -> tuple[Outcome, list[Budg
             assert len(ended) < 30
 
 
+@pytest.mark.slow
 def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
     with LlmServer() as server:
         expected = build(chosen(quick / "rich", server))
@@ -117,6 +118,7 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
     assert done  # the parts that were finished are kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("prefect_server")
 def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick: Path, where: str) -> None:
@@ -146,6 +148,7 @@ def build_nothing(plain: dict[str, Any]) -> Path:
     return init_folder(Path(plain["store"])).root
 
 
+@pytest.mark.slow
 def test_a_budget_in_money_holds_whatever_goes_wrong(quick: Path) -> None:
     rates = dict.fromkeys(("429-seconds", "500", "drop-billed", "truncated", "not-json", "drop"), 0.07)
     with LlmServer() as server:
@@ -184,6 +187,7 @@ def test_a_budget_that_no_call_fits_says_so(quick: Path) -> None:
         assert server.billed.calls == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_an_endpoint_that_lets_nobody_in_ends_the_run_with_2(quick: Path) -> None:
     with LlmServer(keys=["sk-other"]) as server:
@@ -206,6 +210,7 @@ def test_a_budget_in_money_without_a_price_is_refused(quick: Path) -> None:
         load_configuration(file)
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
     quick: Path, run: Run, inline: None
 ) -> None:

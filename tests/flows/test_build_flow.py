@@ -106,6 +106,7 @@ def chosen(tmp_path: Path) -> dict[str, Any]:
     return settings(tmp_path / "store", corpus, run={"workers": 1}, gates={"max_shrink": 0.5})
 
 
+@pytest.mark.slow
 def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any], tmp_path: Path) -> None:
     path = str(write_settings(tmp_path / "i.yaml", chosen))
     configuration = Configuration.model_validate(chosen)
@@ -160,6 +161,7 @@ def test_bad_input_is_a_state_of_its_own(chosen: dict[str, Any], tmp_path: Path)
     assert "unheard-of" in (state.message or "")
 
 
+@pytest.mark.slow
 def test_a_backfill_names_its_task_runs_after_their_waves(chosen: dict[str, Any], tmp_path: Path) -> None:
     expected = build(settings(tmp_path / "other", tmp_path / "corpus.jsonl")).manifest
     chosen["run"] = {"workers": 1, "wave_shards": 1}
@@ -177,6 +179,7 @@ def test_a_backfill_names_its_task_runs_after_their_waves(chosen: dict[str, Any]
     assert with_manifest.end.manifest == expected
 
 
+@pytest.mark.slow
 def test_a_flow_run_that_is_cancelled_ends_the_run(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancellation, "_LOOK_SECONDS", 0.1)
 

@@ -274,6 +274,7 @@ def test_a_worker_with_other_code_or_libraries_is_refused(
         pass
 
 
+@pytest.mark.slow
 def test_a_call_that_kills_its_worker_is_named_and_does_not_go_on_killing(client: Client) -> None:
     with pytest.raises(IndexmillError, match="the work poison ended 2 worker processes") as caught:
         list(DaskExecutor(client).run([Call("poison", die, ())]))

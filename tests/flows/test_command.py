@@ -154,6 +154,7 @@ def _stages(report: dict[str, Any]) -> list[dict[str, int]]:
     return list(report["stages"].values())
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, tmp_path: Path) -> None:
     def stop(running: Command) -> None:
         running.wait_for("ingest:")
@@ -181,6 +182,7 @@ def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tm
     interrupted(built, tmp_path, stop)
 
 
+@pytest.mark.slow
 def test_sigterm_while_the_scheduler_starts_is_told_in_one_line(built: Built, tmp_path: Path) -> None:
     signalling = tmp_path / "signalling.py"
     signalling.write_text(
@@ -198,6 +200,7 @@ def dask_setup(scheduler):
     interrupted(built, tmp_path, lambda running: running.wait_for("interrupted:"), preload)
 
 
+@pytest.mark.slow
 def test_modules_in_the_current_folder_are_not_taken_for_our_own(
     built: Built, prefect_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -309,6 +312,7 @@ sys.exit(indexmill.command.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_store_without_permission_is_refused(built: Built) -> None:
     with quick_folder() as folder:
         folder.chmod(0o755)
@@ -450,6 +454,7 @@ def test_a_build_restores_what_is_lost(
     assert verify(StoreReader(store)).ok
 
 
+@pytest.mark.slow
 def test_a_refresh_over_a_damaged_part_goes_on_or_names_the_file(
     run: Run, inline: None, built: Built, store: Path, tmp_path: Path
 ) -> None:

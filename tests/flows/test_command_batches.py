@@ -86,6 +86,7 @@ def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...]) -> No
     assert CANARY not in run.err
 
 
+@pytest.mark.slow
 def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path) -> None:
     plain = settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", documents(6)))
     build(plain)

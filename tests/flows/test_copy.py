@@ -52,6 +52,7 @@ def blobs_of(root: Path) -> set[str]:
     return {path.name for path in (root / "blobs").rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_copy_answers_as_the_version_does_and_takes_the_next_number(
     versions: Versions, store: FolderStore, target: Path
 ) -> None:
@@ -217,6 +218,7 @@ def service() -> Iterator[str]:
         yield endpoint
 
 
+@pytest.mark.slow
 def test_a_version_goes_into_a_bucket_through_a_bad_network_and_back(
     versions: Versions, store: FolderStore, target: Path, service: str
 ) -> None:
@@ -236,6 +238,7 @@ def test_an_export_is_no_store_to_copy_from(store: FolderStore, target: Path) ->
         open_store(target)
 
 
+@pytest.mark.slow
 def test_an_interrupted_copy_ends_at_once_and_goes_on_later(
     versions: Versions, store: FolderStore, target: Path, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ ALL = {
 }
 
 
+@pytest.mark.slow
 def test_every_family_is_built_with_vectors_of_an_endpoint_and_asked(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick / "store", server, documents(12), families=ALL, embed={"query_prompt": "Q: "})
@@ -133,6 +134,7 @@ def test_every_family_is_built_with_vectors_of_an_endpoint_and_asked(quick: Path
         assert asked == {"Q: Who built the bridge of Quillon?"}
 
 
+@pytest.mark.slow
 def test_a_killed_build_pays_again_for_what_was_in_flight_alone(quick: Path) -> None:
     rows = documents(20)
     with LlmServer(embeddings=Embeddings(jitter=0.0)) as server, Forks() as forks:
@@ -156,6 +158,7 @@ def faults(number: int, texts: list[str]) -> str | None:
     return kinds[number // 2 % len(kinds)] if number % 2 else None
 
 
+@pytest.mark.slow
 def test_what_passes_is_tried_again_and_the_index_is_that_of_a_calm_night(quick: Path) -> None:
     rows = documents(16)
     with LlmServer(embeddings=Embeddings(jitter=0.0)) as calm:
@@ -184,6 +187,7 @@ def test_an_endpoint_that_is_gone_ends_the_run_and_the_next_goes_on(quick: Path)
         assert server.embeddings.paid_twice() == {}
 
 
+@pytest.mark.slow
 def test_the_budget_of_a_run_counts_vectors_and_the_next_goes_on(quick: Path) -> None:
     with LlmServer() as server:
         few = {"batch_texts": 2, "concurrency": 2}
@@ -427,6 +431,7 @@ def test_a_gate_encodes_its_questions_once(quick: Path) -> None:
 # What a plan says beforehand
 
 
+@pytest.mark.slow
 def test_a_plan_asks_nothing_and_its_cost_is_what_is_billed(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = documents(20)
     with LlmServer() as server:
@@ -450,6 +455,7 @@ def test_a_plan_asks_nothing_and_its_cost_is_what_is_billed(quick: Path, monkeyp
             Approved(expected, expected.cost.likely / 2).check_cost()
 
 
+@pytest.mark.slow
 def test_a_plan_bounds_what_families_have_yet_to_write(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = documents(12)
     with LlmServer() as server:
@@ -488,6 +494,7 @@ def test_forgetting_a_document_forgets_every_vector_in_the_ledger_but_that_of_no
         assert build(chosen(quick / "store", server, rows)).embed_calls == 0
 
 
+@pytest.mark.slow
 def test_workers_share_the_limits_the_key_and_the_ledger(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     from flows.cluster import private_cluster

@@ -94,6 +94,7 @@ def one(quick: Path, answer: Any, text: str = "Ada Marl built Vell.", mend: Any 
 # --- building --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_passage_is_asked_about_once_and_its_answer_is_kept(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick, ROWS, server)

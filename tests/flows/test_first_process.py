@@ -90,6 +90,7 @@ def test_sigterm_ends_a_command_that_has_no_handler_of_its_own(tmp_path: Path) -
         assert process.wait(30) == 130
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_build_as_interrupted(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "c.jsonl", documents(8))
     write_settings(tmp_path / "indexmill.yaml", settings(tmp_path / "store", corpus, run={"workers": 1}))

@@ -136,6 +136,7 @@ def killed(forks: Forks, case: Case, boundaries: list[int], mode: str = "kill") 
             shutil.rmtree(root)
 
 
+@pytest.mark.slow
 def test_forgetting_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, case: Case) -> None:
     assert len(case.crossed) > 300
     killed(forks, case, case.sample(9))

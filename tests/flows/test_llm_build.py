@@ -121,6 +121,7 @@ def accounted(server: LlmServer, told: Mapping[str, Any], nodes: int) -> None:
 # Every fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(
     quick: Path, environment: dict[str, str], count: int
@@ -145,6 +146,7 @@ def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(
     hides(quick, run)
 
 
+@pytest.mark.slow
 def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Path) -> None:
     rows = documents(FEW, words=12)
     calm = expected(quick, rows)
@@ -208,6 +210,7 @@ def until(true: Any, seconds: float = 120.0) -> None:
 # kill -9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_killed_run_pays_again_for_what_was_in_flight_alone(
     quick: Path, environment: dict[str, str], count: int
@@ -267,6 +270,7 @@ def kept_to(at: list[float], per_minute: int, slack: float) -> bool:
     return spread and minutes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "per_minute"), [(FEW, 240), pytest.param(300, 90, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
@@ -412,6 +416,7 @@ def tables(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     return rows, others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "owned",
     [

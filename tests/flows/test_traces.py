@@ -113,6 +113,7 @@ def ancestors(one: Seen, by_id: dict[str, Seen]) -> list[str]:
     return [*(ancestors(by_id[one.parent], by_id) if one.parent else ()), one.name]
 
 
+@pytest.mark.slow
 def test_the_spans_of_workers_belong_to_the_runs_trace_and_hold_no_text(
     quick: Path, prefect_environment: dict[str, str]
 ) -> None:

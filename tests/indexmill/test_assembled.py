@@ -66,6 +66,7 @@ def questions(snapshot: Snapshot) -> list[str]:
     return [f"Who met {row['title']}? {row['text'][:60]}" for row in rows[:12]]
 
 
+@pytest.mark.slow
 def test_hits_are_the_same_and_only_the_first_reader_opens_every_shard(
     store: Path, tmp_path: Path, opened: list[str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_nothing_is_kept_unless_a_cache_is_named(store: Path, tmp_path: Path, mo
         }
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_next_version_opens_what_changed(store: Path, tmp_path: Path, opened: list[str]) -> None:
     folder = copied(store, tmp_path / "store")
     with indexmill.open(folder, cache=tmp_path / "cache") as snapshot:

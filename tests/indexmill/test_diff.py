@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
@@ -19,6 +19,7 @@ from indexmill.store.canonical import content_id
 from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Family
 from schemas.tables import ENTITIES
+from tests.deep import examples
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
 from tests.storage.quick import quick_folder
 
@@ -71,7 +72,7 @@ def told(found: Difference) -> dict[str, object]:
     }
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(a=WORLDS, b=WORLDS, depths=st.tuples(st.integers(0, 3), st.integers(0, 3)))
 def test_documents_and_passages_are_told_as_sets_would(a: World, b: World, depths: tuple[int, int]) -> None:
     with quick_folder() as folder:

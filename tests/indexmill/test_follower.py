@@ -150,6 +150,7 @@ def test_a_store_that_is_away_for_a_moment_changes_nothing(root: Path, index: Fo
     assert index.refusal is None
 
 
+@pytest.mark.slow
 def test_every_answer_is_of_one_version_while_versions_come(root: Path) -> None:
     mixed: list[object] = []
     asked = 0
@@ -202,6 +203,7 @@ def test_mistakes_are_told(root: Path) -> None:
         indexmill.follow(root / "absent")
 
 
+@pytest.mark.slow
 def test_a_child_follows_on(root: Path) -> None:
     script = """
 import os, sys, time

@@ -128,6 +128,7 @@ def wrong(folder: Path, changes: Sequence[Change]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_some_changes_give_results_or_an_error(folder: Path) -> None:
     changes = every_change(folder)
     chosen = random.Random(folder.parent.name).sample(changes, SAMPLED)  # noqa: S311 - the same ones each time

@@ -99,6 +99,7 @@ def release(root: Path) -> None:
         Lease(store, current.epoch, current.run_id, lambda: 0.0, 1.0, 0.0).release()
 
 
+@pytest.mark.slow
 def test_a_fault_is_asked_for_by_the_environment(tmp_path: Path) -> None:
     program = "import sys; from tests.storage.children import build; from pathlib import Path; build(Path(sys.argv[1]))"
     count = tmp_path / "count"

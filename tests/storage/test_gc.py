@@ -506,6 +506,7 @@ def many(seeds: range) -> tuple[int, int]:
     return versions, blobs
 
 
+@pytest.mark.slow
 def test_no_order_of_events_removes_what_is_needed() -> None:
     versions, blobs = many(range(40))
     assert versions > 10

@@ -294,6 +294,7 @@ def steps_of(world: World, body: Callable[..., None]) -> int:
     return world.actor(body).advance()
 
 
+@pytest.mark.slow
 def test_a_collection_that_stops_anywhere_while_another_run_publishes(world: Callable[[], World]) -> None:
     """The version needs what the collection is about to remove, and what it has just set aside."""
     total = steps_of(world(), collect)
@@ -304,6 +305,7 @@ def test_a_collection_that_stops_anywhere_while_another_run_publishes(world: Cal
     assert min(published) == 3  # while it removes, nothing that it may remove is published
 
 
+@pytest.mark.slow
 def test_a_writer_that_stops_anywhere_while_collections_remove_what_it_needs(world: Callable[[], World]) -> None:
     """The second collection removes what the first set aside: all of the writer's own blobs, and those it found."""
     writer = write("a", "e")
@@ -316,6 +318,7 @@ def test_a_writer_that_stops_anywhere_while_collections_remove_what_it_needs(wor
     assert withdrawn == 1  # only where it had looked at the lease for the last time
 
 
+@pytest.mark.slow
 def test_a_collection_that_stops_anywhere_while_a_writer_that_was_asleep_publishes(world: Callable[[], World]) -> None:
     """An earlier collection has set aside what the writer made; this one has begun when the writer wakes up."""
     writer = write("e", "f")
@@ -338,6 +341,7 @@ def test_a_collection_that_stops_anywhere_while_a_writer_that_was_asleep_publish
     assert withdrawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [(collect, write("a", "e")), (write("a", "e"), collect), (collect, collect)],
@@ -368,6 +372,7 @@ def anyhow(world: World, seed: int) -> None:
     check(world)
 
 
+@pytest.mark.slow
 def test_any_order_of_events(world: Callable[[], World]) -> None:
     for seed in range(60):
         anyhow(world(), seed)

@@ -54,6 +54,7 @@ def check_contiguous(url: str, workers: int, each: int) -> None:
     assert sorted(ref.manifest for ref in refs) == made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "workers", "each"),
     [("moto", 4, 3), *(pytest.param(kind, 8, 25, marks=pytest.mark.slow) for kind in NETWORKS)],
@@ -87,6 +88,7 @@ def sampled(total: int, count: int) -> list[int]:
     return sorted({total * part // count + 1 for part in range(count)} | {total})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "count"),
     [("moto", 4), *(pytest.param(kind, 1_000, marks=pytest.mark.slow) for kind in NETWORKS)],
@@ -109,6 +111,7 @@ def test_a_run_killed_at_a_boundary_is_whole_or_absent_and_the_next_one_ends_it(
     assert seen == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "count"),
     [("moto", 3), *(pytest.param(kind, 1_000, marks=pytest.mark.slow) for kind in NETWORKS)],

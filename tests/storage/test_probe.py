@@ -22,6 +22,7 @@ def careless(tmp_path: Path) -> Iterator[str]:
         yield bucket_of(endpoint)
 
 
+@pytest.mark.slow
 def test_moto_keeps_every_promise_and_nothing_is_left() -> None:
     with s3_service() as endpoint:
         bucket = Bucket(bucket_of(endpoint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.store.layout import ledger_name
@@ -14,6 +14,7 @@ from storage.folder import FolderStore, init_folder
 from storage.provenance import Answers, hashed
 from storage.tombstones import document_digest
 from storage.traces import Traces
+from tests.deep import examples
 from tests.storage.quick import quick_folder
 from tests.storage.test_ledger import entry, key
 
@@ -34,7 +35,7 @@ def kept(records: Sequence[tuple[set[str], str]]) -> Iterator[FolderStore]:
 
 
 @given(records=RECORDS, accounted=SOME, forgotten=SOME)
-@settings(max_examples=150)
+@examples(25, deep=150)
 def test_the_standing_answers_are_those_of_the_definition(
     records: list[tuple[set[str], str]], accounted: set[str], forgotten: set[str]
 ) -> None:
@@ -57,7 +58,7 @@ def test_the_standing_answers_are_those_of_the_definition(
 
 
 @given(records=RECORDS, start=SOME, accounted=SOME)
-@settings(max_examples=150)
+@examples(51, deep=150)
 def test_what_was_made_of_some_ids_is_found_through_all_layers(
     records: list[tuple[set[str], str]], start: set[str], accounted: set[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_what_ran_before_in_the_process_leaves_no_trace() -> None:
     assert {name: run(graph).tolist() for name, run in CLUSTERINGS.items()} == alone
 
 
+@pytest.mark.slow
 def test_hash_seeds_leave_no_trace() -> None:
     program = (
         "from tests.benchmarks.clusterings.test_clusterings import CLUSTERINGS, random_graph; "

@@ -162,6 +162,7 @@ def test_a_nodes_change_of_side_is_followed() -> None:
     assert earlier_names(level, start) == {level.ids[0]: "x", level.ids[1]: "y"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_modularity_from_earlier_memberships_stays_within_two_percent_over_ten_changes(seed: int) -> None:
     generator = np.random.default_rng(seed)

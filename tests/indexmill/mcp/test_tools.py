@@ -72,6 +72,7 @@ async def use(client: Client) -> None:
         assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_tools_over_stdio(store: Path) -> None:
     arguments = ["-m", "indexmill", "mcp", str(store)]
     server = StdioServerParameters(command=sys.executable, args=arguments, cwd=ROOT)
@@ -83,6 +84,7 @@ def test_tools_over_stdio(store: Path) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_tools_over_http_with_a_token(store: Path, tmp_path: Path) -> None:
     token = add_token(tmp_path / "tokens.json", "assistant")
     with serving(store, "--tokens", tmp_path / "tokens.json") as server:

@@ -68,6 +68,7 @@ class Bombing(LlmServer):
         return Reply(status, bomb(), {"content-type": "application/json", "content-encoding": "gzip"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "error", "says"),
     [

@@ -49,6 +49,7 @@ def test_the_settings_come_from_the_model(files: dict[str, bytes]) -> None:
     assert settings["pooling"] == "mean"
 
 
+@pytest.mark.slow
 def test_the_encoder_is_reproducible_and_says_what_it_is(embedder: OpenVINOEmbedder, folder: Path) -> None:
     fingerprint = embedder.fingerprint
     assert fingerprint.reproducible
@@ -58,6 +59,7 @@ def test_the_encoder_is_reproducible_and_says_what_it_is(embedder: OpenVINOEmbed
     assert OpenVINOEmbedder.open(folder, precision="f32").fingerprint.precision == "f32"
 
 
+@pytest.mark.slow
 def test_a_text_has_the_same_bits_in_any_batch_order_and_number_of_threads(
     embedder: OpenVINOEmbedder, folder: Path
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_text_has_the_same_bits_in_any_batch_order_and_number_of_threads(
         assert np.array_equal(some_spans, of_spans[[2 * row + half for row in rows for half in (0, 1)]])
 
 
+@pytest.mark.slow
 def test_passes_at_the_same_time_give_the_same_bits(embedder: OpenVINOEmbedder, folder: Path) -> None:
     batch = texts(40, seed=3)
     expected = embedder.encode(batch)
@@ -105,6 +108,7 @@ def test_another_process_gives_the_same_bits(embedder: OpenVINOEmbedder, folder:
     assert list(home.iterdir()) == []  # no telemetry's files
 
 
+@pytest.mark.slow
 def test_the_vectors_are_those_of_torch(embedder: OpenVINOEmbedder) -> None:
     from indexmill.models.torch_encoder import TorchEmbedder
 
@@ -120,6 +124,7 @@ def test_the_vectors_are_those_of_torch(embedder: OpenVINOEmbedder) -> None:
         TorchEmbedder.open(DEFAULT_MODEL, precision="int8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "bert in bf16", "distilbert"])
 def test_a_model_of_any_make_gives_the_vectors_of_torch(kind: str, tmp_path: Path) -> None:
     import torch

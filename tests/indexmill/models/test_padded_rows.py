@@ -123,6 +123,7 @@ def test_a_text_has_the_same_bits_alone_in_any_batch_and_after_many_shapes(shape
             assert np.array_equal(_ask(fresh, batch)[min(place, others)], alone[length])
 
 
+@pytest.mark.slow
 def test_the_default_encoder_gives_the_bits_that_its_files_give(tmp_path: Path) -> None:
     path = str(written(tmp_path) / "openvino.xml")
     core = _openvino().Core()

@@ -194,6 +194,7 @@ def test_every_file_that_shapes_vectors_is_in_the_fingerprint(copy: Callable[[st
     assert TorchEmbedder.open(folder).fingerprint.files == before
 
 
+@pytest.mark.slow
 def test_a_model_given_file_by_file_is_the_model(models: dict[str, Path]) -> None:
     files = find_model(models["last"])
     one, other = TorchEmbedder.open(files), TorchEmbedder.open(files.parts, name=files.name)

@@ -152,6 +152,7 @@ def test_half_of_a_character_in_a_record_is_no_error(tmp_path: Path) -> None:
     assert "and the rest" in render_report(tmp_path / "s").encode().decode()
 
 
+@pytest.mark.slow
 def test_the_same_store_gives_the_same_bytes_in_another_process(nights: Path, page: str) -> None:
     program = (
         "import sys; from indexmill.report import render_report; "

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from indexmill.errors import CorruptBlob
 from indexmill.store.canonical import canonical_json
 from indexmill.store.packs import DTYPES, Pack, open_pack, write_pack
+from tests.deep import examples
 
 VECTORS = np.arange(12, dtype="<f4").reshape(3, 4)
 PACK = {"vectors": VECTORS, "indptr": np.array([0, 2, 3], "<i8"), "none": np.empty((0, 384), "<f4")}
@@ -43,7 +44,7 @@ def opened(tmp_path: Path, data: bytes) -> Pack:
     return open_pack(path)
 
 
-@settings(max_examples=60)
+@examples(10, deep=60)
 @given(packed=st.dictionaries(names, arrays, max_size=5))
 def test_any_arrays_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, packed: dict[str, Any]) -> None:
     folder = tmp_path_factory.mktemp("packs")

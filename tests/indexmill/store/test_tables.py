@@ -58,6 +58,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [len(group) for group in row_groups(tmp_path / "t", artifact, ["text"])] == [2, 1]
 
 
+@pytest.mark.slow
 def test_few_bytes_do_not_become_many_rows(tmp_path: Path) -> None:
     count = 6_000_000
     column = pa.DictionaryArray.from_arrays(pa.array(bytes(count), pa.int8()), ["0" * 32]).cast(pa.string())
@@ -69,6 +70,7 @@ def test_few_bytes_do_not_become_many_rows(tmp_path: Path) -> None:
         read_table(tmp_path / "t", artifact)
 
 
+@pytest.mark.slow
 def test_a_long_text_does_not_become_many(tmp_path: Path) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array(bytes(60_000), pa.int8()), ["x" * 30_000]).cast(pa.large_string())
     table = pa.table({"text": pa.chunked_array([chunk.cast(pa.string()) for chunk in _pieces(column, 10_000)])})

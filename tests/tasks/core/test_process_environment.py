@@ -64,6 +64,7 @@ def _environment_of(pid: int) -> list[str]:
     return text.split("\0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "backend", "given"),
     [

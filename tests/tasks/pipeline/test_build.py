@@ -215,6 +215,7 @@ def test_every_document_can_go(index: Index) -> None:
         assert snapshot.retrieve("Esme Quill?", method="dense") == []
 
 
+@pytest.mark.slow
 def test_shards_that_are_made_from_the_same_share_a_part(index: Index) -> None:
     # Dates and numbers are entities without vectors: every entity shard asks for the names of none.
     rows = {
@@ -276,6 +277,7 @@ def interrupted(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_unreadable_file_takes_no_documents_away_unless_asked(index: Index, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl.gz"
     write_corpus(tmp_path / "corpus.jsonl", documents(200))

@@ -55,6 +55,7 @@ def test_one_giant_component_is_parted_within_the_bound() -> None:
     assert np.bincount(labels).tolist() == [10, 10, 10, 10]
 
 
+@pytest.mark.slow
 def test_communities_in_bounds_are_as_good_as_those_of_leidenalg_alone() -> None:
     """Where the bound cuts through all communities, within 1.5 %."""
     generator = np.random.default_rng(3)
@@ -75,6 +76,7 @@ def test_communities_in_bounds_are_as_good_as_those_of_leidenalg_alone() -> None
     assert modularity(graph, labels, 9.9) > 0.985 * modularity(graph, np.array(alone.membership), 9.9)
 
 
+@pytest.mark.slow
 def test_threads_that_cluster_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """igraph has one generator for all of them; here others run between one's seeding and clustering."""
     seed_igraph = igraph.set_random_number_generator

@@ -17,6 +17,7 @@ from tasks.core.neighbours import Lists, ListSettings, nearest_of_all
 from tasks.families.community_tree import level_links as links_module
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.level_links import LinkSettings, level_links
+from tests.deep import examples
 from tests.paths import ROOT
 
 KINDS = ("clustered", "random", "identical", "zeros", "two far clusters")
@@ -90,7 +91,7 @@ def check(index: Chnsw, sizes: list[int], least: int) -> None:
             assert ((down >= below.start) & (down < below.stop)).all()
 
 
-@settings(max_examples=60)
+@examples(25, deep=60)
 @given(
     st.lists(st.tuples(st.integers(0, 120), st.sampled_from(KINDS)), max_size=4),
     st.integers(1, 6),
@@ -161,6 +162,7 @@ def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch, produ
         assert array.tobytes() == second[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_threads_and_the_hash_seed_change_no_bit() -> None:
     program = """
 import hashlib

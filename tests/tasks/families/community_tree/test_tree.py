@@ -42,6 +42,7 @@ def memberships(snapshot: Snapshot) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_levels_are_those_of_the_algorithm(index: Index) -> None:
     index.build(documents(60))
     with index.snapshot() as snapshot:
@@ -70,6 +71,7 @@ def test_the_levels_are_those_of_the_algorithm(index: Index) -> None:
             assert row["member_digest"] == texts[row["member_id"]]
 
 
+@pytest.mark.slow
 def test_the_arrays_say_what_the_tables_say(index: Index) -> None:
     index.build(documents(60))
     with index.snapshot() as snapshot:
@@ -134,6 +136,7 @@ def test_the_arrays_say_what_the_tables_say(index: Index) -> None:
     assert family.history_dependent
 
 
+@pytest.mark.slow
 def test_a_community_of_one_member_has_its_members_text(index: Index) -> None:
     index.build(documents(60), augmentation="none", grain=0)
     with index.snapshot() as snapshot:
@@ -151,6 +154,7 @@ def test_a_community_of_one_member_has_its_members_text(index: Index) -> None:
         assert (row["findings"], row["rating"], row["stand_in"]) == ([], 0.0, False)
 
 
+@pytest.mark.slow
 def test_a_night_redoes_what_changed(index: Index) -> None:
     rows = documents(60)
     first = index.build(rows)
@@ -167,6 +171,7 @@ def test_a_night_redoes_what_changed(index: Index) -> None:
     assert 1 <= counts["reports_redone_l1"] <= redone[0] / 2 <= counts["reports_kept_l1"]
 
 
+@pytest.mark.slow
 def test_leiden_starts_from_the_version_before_and_the_start_tells_of_no_node_that_is_gone(index: Index) -> None:
     rows = documents(60)
     index.build(rows)
@@ -185,6 +190,7 @@ def test_leiden_starts_from_the_version_before_and_the_start_tells_of_no_node_th
     assert len({*zip(start["labels"].tolist(), expected, strict=True)}) == len(set(expected))
 
 
+@pytest.mark.slow
 def test_other_settings_of_reports_and_index_keep_the_communities_of_entities(index: Index) -> None:
     rows = edited(documents(60))
     index.build(documents(60))
@@ -198,6 +204,7 @@ def test_other_settings_of_reports_and_index_keep_the_communities_of_entities(in
     assert index.build(rows, **change).published is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -217,6 +224,7 @@ def test_every_way_to_find_communities_makes_a_tree(index: Index, change: dict[s
     assert levels == 1 if "levels" in change else levels >= 1
 
 
+@pytest.mark.slow
 def test_more_documents_are_the_cause_of_more_levels_and_groups(index: Index) -> None:
     stages = {f"community_{name}" for name in ("graph", "clusters", "levels", "reports", "tree")}
     index.build(documents(12))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
@@ -21,6 +21,7 @@ from tasks.families.heterograph.attribute_inputs import STAGE, estimate, read_ab
 from tasks.families.heterograph.importance import important
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tasks.families.heterograph.text_inputs import ReadingSettings
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, put_corpus, unit
 from tests.tasks.making import WHOLE, Parts, PartSpec
 
@@ -165,7 +166,7 @@ def edited(corpus: Corpus, passage: str, word: str) -> Corpus:
     return Corpus(corpus.passages, renamed(units), renamed(corpus.unit_entities), corpus.relations)
 
 
-@settings(max_examples=25)
+@examples(7, deep=25)
 @given(st.integers(0, 59), st.sampled_from(("again", "no more", "at night")), st.integers(0, 2))
 def test_an_edit_changes_what_few_attributes_are_made_of(number: int, word: str, seed: int) -> None:
     """Of the entities that stay important, those of the edited passage alone, and not even all of these."""

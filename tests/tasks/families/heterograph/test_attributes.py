@@ -18,6 +18,7 @@ from tasks.families.heterograph.attributes import STAGE, WRITER
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tasks.families.heterograph.writing import TextSettings
+from tests.deep import examples
 from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, put_corpus, unit
 from tests.tasks.making import OPENING, UNASKED, WHOLE, Parts, PartSpec, bound, numbers_of
@@ -85,6 +86,7 @@ class Made:
 
 
 @hypothesis_settings(max_examples=12)
+@examples(34, deep=100)
 @given(st.integers(0, 19), st.sampled_from(("Nobody came.", "The bridge fell.")))
 def test_an_edit_redoes_only_attributes_that_read_another_text(number: int, text: str) -> None:
     with quick_folder() as folder:

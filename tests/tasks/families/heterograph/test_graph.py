@@ -26,6 +26,7 @@ from tasks.families.heterograph.graph import (
     subjects,
     texts,
 )
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import (
     Corpus,
     attribute_table,
@@ -209,7 +210,7 @@ def test_ends_are_of_the_kinds_that_they_may_be_and_no_two_nodes_are_linked_twic
     assert set(every["T"]) == set(corpus.passages["passage_id"].to_pylist())
 
 
-@settings(max_examples=40)
+@examples(13, deep=40)
 @given(whole_graphs(), st.integers(0, 2**16))
 def test_a_graph_is_a_function_of_the_sets(drawn: tuple[Corpus, list[Pieces]], seed: int) -> None:
     corpus, pieces = drawn
@@ -228,7 +229,7 @@ def test_a_graph_is_a_function_of_the_sets(drawn: tuple[Corpus, list[Pieces]], s
     assert same(graph_of_tables(nodes, edges), graph)
 
 
-@settings(max_examples=40)
+@examples(12, deep=40)
 @given(whole_graphs())
 def test_links_are_the_edges_both_ways(drawn: tuple[Corpus, list[Pieces]]) -> None:
     graph = graph_of(*drawn[1])

@@ -72,6 +72,7 @@ def vectors_of(snapshot: Snapshot) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 def test_every_edge_says_what_the_tables_say(index: Index) -> None:
     index.build(told_of(24))
     with index.snapshot() as snapshot:
@@ -194,6 +195,7 @@ def test_a_node_comes_from_the_passages_of_all_that_was_read_for_it(index: Index
         assert {passages[one] for one in graph.passages.indices[low:high].tolist()} == comes[ids[row]]
 
 
+@pytest.mark.slow
 def test_a_night_redoes_what_changed(index: Index) -> None:
     rows = told_of(40)
     first = index.build(rows)
@@ -217,6 +219,7 @@ def test_a_night_redoes_what_changed(index: Index) -> None:
     assert came == went + 1 > 1
 
 
+@pytest.mark.slow
 def test_other_settings_of_what_follows_keep_the_communities(index: Index) -> None:
     rows = edited(told_of(24))
     index.build(told_of(24))

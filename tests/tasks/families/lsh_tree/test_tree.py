@@ -144,6 +144,7 @@ def test_a_night_makes_the_changed_segments_and_counts_the_others(index: Index) 
     assert counts["segments_kept_l1"] > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -170,6 +171,7 @@ def test_other_settings_of_the_tree_make_another(index: Index, change: dict[str,
     assert index.build(rows).manifest == first.manifest
 
 
+@pytest.mark.slow
 def test_a_night_writes_the_blocks_and_the_codes_of_what_changed(quick: Path) -> None:
     """The others are the same blobs, so nothing of them is written again."""
     index = Index(
@@ -204,6 +206,7 @@ def test_a_night_writes_the_blocks_and_the_codes_of_what_changed(quick: Path) ->
         assert 0 < len(written) < len(after) / 3, name
 
 
+@pytest.mark.slow
 def test_an_update_of_other_blocks_equals_a_rebuild(index: Index) -> None:
     """Blocks come, split, join and go with the corpus, and leave no trace."""
     rows = documents(60)

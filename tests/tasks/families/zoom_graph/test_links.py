@@ -218,6 +218,7 @@ def test_vectors_of_packs_that_are_not_wanted_are_not_read() -> None:
     assert len(compare.linked_rows([])) == 0
 
 
+@pytest.mark.slow
 def test_nights_end_in_the_snapshot_of_an_empty_store(quick: Path) -> None:
     index = Index(quick / "store", families=only("zoom_graph", threshold=1.0, cap=4, entity_links=True))
     rows = documents(60, words=40)
@@ -240,6 +241,7 @@ def ranges_made(index: Index) -> int:
     return len(list((index.store().root / "work" / "compare_rows").glob("*.json")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entity_links", [False, True])
 def test_ranges_of_rows_are_compared_where_nothing_can_be_refreshed(
     quick: Path, monkeypatch: pytest.MonkeyPatch, entity_links: bool

@@ -31,6 +31,7 @@ from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Documents
 from tasks.pipeline.plan.plan import Approved, Plan, cost_of
 from tests.corpora import documents, write_corpus
+from tests.deep import examples
 from tests.flows.children import Forks, build, settings
 from tests.storage.quick import quick_folder
 
@@ -164,6 +165,7 @@ def held_to_the_build(edits: list[_Edit], change: dict[str, Any], more: list[_Ed
 
 
 @hypothesis(max_examples=8, derandomize=True)
+@examples(7, deep=100)
 @given(EDITS, st.sampled_from(CHANGES), EDITS)
 def test_a_plan_says_what_the_build_then_does(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
     held_to_the_build(edits, change, more)
@@ -348,6 +350,7 @@ def test_a_build_refuses_a_plan_that_no_longer_holds(quick: Path) -> None:
         held(old, chosen)
 
 
+@pytest.mark.slow
 def test_bytes_are_judged_from_the_version_before(quick: Path) -> None:
     rows = documents(30, words=110)
     corpus = write_corpus(quick / "corpus.jsonl", rows)
@@ -407,6 +410,7 @@ def test_prices_in_two_currencies_are_refused() -> None:
         Configuration.model_validate({"prices": {"a": price, "b": {**price, "currency": "EUR"}}})
 
 
+@pytest.mark.slow
 def test_a_plan_above_the_most_that_it_may_cost_is_refused(quick: Path) -> None:
     corpus = write_corpus(quick / "corpus.jsonl", documents(4))
     chosen = Configuration.model_validate(settings(quick / "store", corpus))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.recogniser import RulesRecogniser, WordListRecogniser
@@ -15,6 +15,7 @@ from tasks.stages.check.rows import check_extraction
 from tasks.stages.extract.extractive import extract_all
 from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, MentionTexts, Relation, Unit, tables_of
 from tasks.stages.recognise.rules import recognise
+from tests.deep import examples
 from tests.tasks.tables import documents, passages_and_sentences
 
 NAMES = ["Ada Marl", "Vell", "Bruno Quill", "Orrin Bay", "Goran Stave"]
@@ -125,7 +126,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@examples(22, deep=150)
 @given(st.lists(st.tuples(st.sampled_from(["", "Vell", "Ada Marl (1)"]), st.lists(WORDS).map(" ".join)), max_size=4))
 def test_tables_hold_together_and_each_passage_is_extracted_as_if_alone(rows: list[tuple[str, str]]) -> None:
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import StoreError
@@ -23,6 +23,7 @@ from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.shard_plan import ShardPlan
 from tasks.stages.ingest.spill import ScanResult
 from tasks.stages.ingest.spill_files import KNOWN
+from tests.deep import examples
 
 Event = tuple[str, str, str]  # op, id, text
 
@@ -92,7 +93,7 @@ class Feed:
         return plan, dict(zip(names, texts, strict=True))
 
 
-@settings(max_examples=60)
+@examples(11, deep=60)
 @given(nights=st.lists(EVENTS, min_size=1, max_size=4))
 def test_nights_of_changes_give_what_one_reading_gives(nights: list[list[Event]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

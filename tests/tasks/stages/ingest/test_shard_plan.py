@@ -25,6 +25,7 @@ from tasks.stages.ingest.shard_plan import (
 )
 from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.spill import scan, without
+from tests.deep import examples
 from tests.tasks.stages.ingest.spilled import Record, digest, documents, ingest, records, scans, write_lines
 
 
@@ -55,7 +56,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(17, deep=40)
 @given(ROWS, st.integers(1, 4), st.randoms())
 def test_documents_are_a_function_of_the_set_of_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Record], files: int, shuffle: random.Random

@@ -149,6 +149,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_scan_does_not_grow_with_the_file(tmp_path: Path) -> None:
     def megabytes(count: int) -> int:
         path = tmp_path / "a.jsonl"

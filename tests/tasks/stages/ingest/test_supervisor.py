@@ -76,6 +76,7 @@ def test_a_child_reads_what_this_process_would_and_is_kept_for_the_next_scan(tmp
         assert (tmp_path / "spill" / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_file_that_crashes_its_reader_is_refused_and_the_others_are_read(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "one", "b.md": "it crashes", "c.md": "two", "d.jsonl": ["three"]})
     assert scanned(tmp_path, chosen) == (
@@ -84,6 +85,7 @@ def test_a_file_that_crashes_its_reader_is_refused_and_the_others_are_read(tmp_p
     )
 
 
+@pytest.mark.slow
 def test_a_library_that_gives_up_may_have_lacked_memory_and_the_detail_says_so(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "it aborts", "b.md": "one"})
     documents, ((file, _, _, reason, detail),) = scanned(tmp_path, chosen)
@@ -92,6 +94,7 @@ def test_a_library_that_gives_up_may_have_lacked_memory_and_the_detail_says_so(t
     assert "max_reading_memory_bytes" in detail
 
 
+@pytest.mark.slow
 def test_of_a_file_of_records_the_rows_before_the_one_that_crashes_are_kept(tmp_path: Path, struck: None) -> None:
     rows = ["one", "", "two", "it crashes", "three"]
     chosen = corpus_of(tmp_path, {"a.jsonl": rows, "b.jsonl": ["four", "five"]})
@@ -101,6 +104,7 @@ def test_of_a_file_of_records_the_rows_before_the_one_that_crashes_are_kept(tmp_
     assert [refused[0][:4], refused[1]] == [("a.jsonl", 2, "a.jsonl-2", "no-text"), failed]
 
 
+@pytest.mark.slow
 def test_any_number_of_files_at_fault_is_found_in_two_passes(
     tmp_path: Path, struck: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +118,7 @@ def test_any_number_of_files_at_fault_is_found_in_two_passes(
     assert len(started) == 9  # two for each of them, and one that lives on
 
 
+@pytest.mark.slow
 def test_a_row_that_computes_for_too_long_is_refused(tmp_path: Path, struck: None) -> None:
     rows = {"a.jsonl": ["one", "it computes", "two"], "b.md": "it computes", "c.md": "three"}
     documents, refused = scanned(tmp_path, corpus_of(tmp_path, {**rows}, max_document_seconds=0.5))
@@ -136,6 +141,7 @@ def test_a_row_that_blocks_for_ever_is_refused(tmp_path: Path, struck: None, mon
     assert [row[3:] for row in refused] == [("too-slow", "it has blocked for 1 seconds, 2 times max_document_seconds")]
 
 
+@pytest.mark.slow
 def test_a_row_that_takes_too_much_memory_is_refused(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.jsonl": ["one", "it swells"], "b.md": "two"}, max_reading_memory_bytes=1 << 29)
     documents, refused = scanned(tmp_path, chosen)
@@ -167,6 +173,7 @@ def test_a_limit_that_leaves_no_memory_to_read_with_is_a_matter_of_the_settings(
         scan(find(chosen).files, chosen, tmp_path / "spill")
 
 
+@pytest.mark.slow
 def test_what_a_reader_raises_is_laid_to_its_row(tmp_path: Path, struck: None) -> None:
     documents, refused = scanned(tmp_path, corpus_of(tmp_path, {"a.md": "it raises", "b.md": "text"}))
     assert documents == {"b.md"}

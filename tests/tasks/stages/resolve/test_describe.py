@@ -136,6 +136,7 @@ def test_the_vectors_are_those_of_the_texts(index: Index) -> None:
             assert np.array_equal(pack["vectors"], expected)
 
 
+@pytest.mark.slow
 def test_a_shard_is_described_again_only_where_its_own_pieces_change(index: Index) -> None:
     rows = documents(40, words=90)
     made = index.counts(index.build(rows, most_pieces=2), "describe")
@@ -155,6 +156,7 @@ def test_a_shard_is_described_again_only_where_its_own_pieces_change(index: Inde
     assert index.beside().build({**rows, "new": ("", told)}, most_pieces=2).manifest == outcome.manifest
 
 
+@pytest.mark.slow
 def test_neither_the_order_of_the_corpus_nor_its_history_shows(index: Index) -> None:
     rows = documents(24, words=90)
     whole = index.beside().build(rows, most_pieces=3)
@@ -191,6 +193,7 @@ def test_a_corpus_without_a_name_has_no_descriptions_and_no_pairs(index: Index) 
         assert snapshot.manifest.corpus.counts["described"] == 0
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_many_vectors_are_made_and_why(index: Index) -> None:
     rows = documents(20, words=90)
     for now in (rows, edited(rows), rows):

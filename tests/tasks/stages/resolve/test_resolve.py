@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
@@ -20,6 +20,7 @@ from tasks.stages.resolve.piece_counts import count_entity_pieces, count_relatio
 from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
 from tasks.stages.resolve.resolve import resolve
 from tests.corpora import documents
+from tests.deep import examples
 from tests.tasks.extracted import Shard, told
 from tests.tasks.indexes import Index
 
@@ -150,7 +151,7 @@ TOLD = st.tuples(NAMES, st.sampled_from(["", "town", "person"]), st.sampled_from
 PASSAGE = st.tuples(st.lists(NAMES, max_size=3), st.lists(TOLD, max_size=3, unique_by=lambda one: one[0].lower()))
 
 
-@settings(max_examples=40)
+@examples(6, deep=40)
 @given(passages=st.lists(PASSAGE, min_size=1, max_size=6), shards=st.integers(1, 3), seed=st.integers(0, 99))
 def test_neither_the_order_of_passages_nor_their_shards_matter(
     tmp_path: Path, passages: list[Any], shards: int, seed: int
@@ -169,6 +170,7 @@ def test_neither_the_order_of_passages_nor_their_shards_matter(
     assert tables(order, shards) == whole
 
 
+@pytest.mark.slow
 def test_entities_are_the_same_in_one_range_and_in_many(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     families = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "bm25")}
     chosen: dict[str, Any] = {

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder
@@ -11,6 +11,7 @@ from schemas.tables import PLAIN, TITLE_SENTENCE
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import HEADING_BYTES, Split, embedded_text, split
+from tests.deep import examples
 from tests.tasks.tables import documents
 
 EMBEDDER = HashEmbedder()
@@ -110,7 +111,7 @@ _PIECES = [
 ]
 
 
-@settings(max_examples=150)
+@examples(36, deep=150)
 @given(
     st.lists(st.lists(st.sampled_from(_PIECES), max_size=120).map("".join), max_size=3),
     st.sampled_from(

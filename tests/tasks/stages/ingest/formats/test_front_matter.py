@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.stages.ingest.documents import MAX_DEPTH
@@ -20,6 +20,7 @@ from tasks.stages.ingest.formats.front_matter import (
     metadata_of,
     split_front_matter,
 )
+from tests.deep import examples
 
 
 def _chained(levels: int, width: int, item: str, first: str) -> str:
@@ -129,7 +130,7 @@ def _depth(value: Any) -> int:
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
-@settings(max_examples=300)
+@examples(85, deep=300)
 @given(
     st.text(max_size=200)
     | st.text("&*a[]{}<:,- \n\t'\"|>!?#%~0.x_", max_size=200)

@@ -13,6 +13,7 @@ from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean, clip_title
 from tasks.text.markup import visible
+from tests.deep import examples
 
 MARKS = st.text(st.sampled_from("ab1 \n\\`*_[]()<>!&#;:-+.=|~/\"'é"), max_size=40)
 NASTY = (
@@ -55,7 +56,7 @@ def _paragraph(text: str) -> str:
 
 
 @given(MARKS)
-@settings(max_examples=400, deadline=None)
+@examples(174, deep=400)
 def test_a_paragraph_shows_its_characters_and_nothing_is_markup(text: str) -> None:
     assert _shown(_paragraph(text)) == "".join(text.split())
 

@@ -742,6 +742,7 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
+@pytest.mark.slow
 def test_hostile_files_are_read_or_refused_and_take_nothing_else_along(tmp_path: Path) -> None:
     result, documents = scan_of(tmp_path, {**HOSTILE, "good": one_page(stream(SHOW))})
     assert result.documents + sum(result.refused.values()) == len(HOSTILE) + 1
@@ -774,6 +775,7 @@ def test_bookmarks_that_lead_to_themselves_end() -> None:
     assert read_pdf(data).text == "Plain words\n"
 
 
+@pytest.mark.slow
 def test_a_stream_that_swells_is_kept_from_filling_the_memory(tmp_path: Path) -> None:
     bomb = zlib.compress(zlib.compress(b" " * 350_000_000, 1), 9)
     data = one_page(stream(bomb, b"/Filter [/FlateDecode /FlateDecode]"))

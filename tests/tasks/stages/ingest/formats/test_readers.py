@@ -145,6 +145,7 @@ def test_a_file_that_is_not_json_lines_is_refused_once(tmp_path: Path, data: byt
     assert outcome(write(tmp_path / "a.jsonl", data)) == [(None, reason)]
 
 
+@pytest.mark.slow
 def test_a_file_of_nothing_but_bad_rows_is_not_read_to_its_end(tmp_path: Path) -> None:
     for name, data in (("a.jsonl", b"1\n" * 150_000), ("a.json", b"[" + b"," * 150_000 + b"]")):
         found = outcome(write(tmp_path / name, data))
@@ -245,6 +246,7 @@ def test_the_elements_of_an_array_are_those_of_the_parsed_array(
     assert [element.number for element in found] == list(range(1, len(values) + 1))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_json_array(tmp_path: Path) -> None:
     """An element over the limit is passed over; the others are read."""
     path = tmp_path / "a.json"
