@@ -18,7 +18,7 @@ from pathlib import Path
 
 from indexmill.errors import StoreError
 from indexmill.store.free_space import temporary_folder
-from indexmill.store.room import check_room
+from indexmill.store.room import ROOM, check_room
 from storage.processes import Process, alive, same_boot, this_process
 
 __all__ = ["PREFIX", "scratch_folder"]
@@ -38,7 +38,7 @@ def scratch_folder() -> Iterator[Path]:
     """
     place = temporary_folder()
     _remove_abandoned(place)
-    check_room(begin=True)
+    check_room(ROOM)
     folder, lock = _locked_folder(place)
     try:
         yield folder

@@ -86,7 +86,9 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
         try:
             openvino.save_model(graph, str(xml), compress_to_fp16=False)
         except RuntimeError:
-            check_room()  # OpenVINO does not say why a file cannot be written
+            check_room(
+                sum(path.stat().st_size for path in files.weights)
+            )  # OpenVINO does not say why a file cannot be written
             raise
         made = {"openvino.xml": xml.read_bytes(), "openvino.bin": xml.with_suffix(".bin").read_bytes()}
     made["tokenizer.json"] = tokenizer

@@ -12,23 +12,23 @@ from indexmill.errors import DiskFull
 from indexmill.store.free_space import temporary_folder
 from indexmill.text.counted import byte_size
 
-__all__ = ["check_room"]
+__all__ = ["ROOM", "check_room"]
 
-_ROOM = 16 << 20
+ROOM = 16 << 20
 """Bytes to begin with: a private Prefect server writes a third of that in a short run."""
 _LEFT = 1 << 20
 """Bytes; what fails where less is free has met a full disk."""
 
 
-def check_room(*, begin: bool = False) -> None:
-    """Raise DiskFull if the folder for temporary files is full, or has too little room for a run that begins."""
+def check_room(size: int = _LEFT) -> None:
+    """Raise DiskFull if the folder for temporary files cannot take a file of so many bytes."""
     place = temporary_folder()
     try:
         with tempfile.TemporaryFile(dir=place) as file:
-            file.write(bytes(_ROOM if begin else _LEFT))
+            file.write(bytes(size))
             file.flush()
     except OSError as error:
-        advice = f"free {byte_size(_ROOM)} there, or name a folder with more room in TMPDIR, and run again"
+        advice = f"free {byte_size(max(size, ROOM))} there, or name a folder with more room in TMPDIR, and run again"
         if (full := DiskFull.of(error, place, advice)) is not None:
             raise full from error
         raise

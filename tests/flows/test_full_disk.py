@@ -158,7 +158,7 @@ def test_a_full_folder_for_temporary_files_is_named(
 def test_a_server_that_meets_a_full_disk_as_it_starts_names_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexmill.store.room._ROOM", 1)
+    monkeypatch.setattr("flows.scratch.ROOM", 1)
     with tiny_disk(tmp_path / "disk", MIB >> 1) as disk:
         monkeypatch.setenv("TMPDIR", str(disk))
         monkeypatch.setattr("tempfile.tempdir", str(disk))

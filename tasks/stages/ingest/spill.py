@@ -412,6 +412,8 @@ def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) 
 
 
 def _state(file: SourceFile) -> tuple[int, int] | None:
+    if file.place is not None:
+        return None
     try:
         status = Path(file.path).stat()
     except OSError:
