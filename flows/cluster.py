@@ -22,6 +22,7 @@ from distributed.security import Security
 
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
+from indexmill.store.room import check_room
 from schemas.config import EndpointSettings
 from schemas.places import PlaceSettings
 from tasks.core.process_environment import secret_variables, worker_environment
@@ -142,17 +143,21 @@ def _private_environment(
 def _local_cluster(
     count: int, endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[PlaceSettings]
 ) -> LocalCluster:
-    return LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        memory_limit=0,
-        host="127.0.0.1",
-        protocol="tls://",
-        security=Security(),  # as Dask's settings say
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        env=worker_environment(endpoints, store, places),
-        silence_logs=_LOG_LEVEL,
-    )
+    try:
+        return LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            memory_limit=0,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=Security(),  # as Dask's settings say
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            env=worker_environment(endpoints, store, places),
+            silence_logs=_LOG_LEVEL,
+        )
+    except Exception:
+        check_room()  # Dask does not say why a worker does not start
+        raise
 
 
 @contextmanager

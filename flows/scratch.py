@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from indexmill.errors import StoreError
+from indexmill.store.free_space import temporary_folder
+from indexmill.store.room import ROOM, check_room
 from storage.processes import Process, alive, same_boot, this_process
 
 __all__ = ["PREFIX", "scratch_folder"]
@@ -32,10 +34,11 @@ _OWNER = "owner.json"
 def scratch_folder() -> Iterator[Path]:
     """A folder for this process alone (mode 0700), in the folder of `tempfile`; it is removed after the block.
 
-    Also removes folders that killed processes of the same user left there.
+    Also removes folders that killed processes of the same user left there. Raises DiskFull.
     """
-    place = Path(tempfile.gettempdir())
+    place = temporary_folder()
     _remove_abandoned(place)
+    check_room(ROOM)
     folder, lock = _locked_folder(place)
     try:
         yield folder

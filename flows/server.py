@@ -27,6 +27,7 @@ from typing import Any
 from flows.scratch import scratch_folder
 from flows.server_database import keep_database, take_database
 from indexmill.errors import IndexmillError
+from indexmill.store.room import check_room
 from schemas.config import EndpointSettings
 from tasks.core.process_environment import secret_variables, without
 
@@ -75,12 +76,18 @@ class PrivateServer:
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Block until the server answers, and keep it running from then on; raises IndexmillError if it does not."""
+        """Block until the server answers, and keep it running from then on; raises IndexmillError if it does not.
+
+        Raises DiskFull where the folder of its files is full by now.
+        """
         if self._keeper.is_alive():
             return
         if not self._answers_within(_START_SECONDS) and not self._starts_anew():
             log = self._logged()
-            self.close()
+            try:
+                check_room()
+            finally:
+                self.close()
             raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
         if not self._taken:
             keep_database(self._database)

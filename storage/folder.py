@@ -40,6 +40,7 @@ from indexmill.store.folder import (
 )
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
 from indexmill.store.pace import UNLIMITED, Pace
+from indexmill.text.printable import is_utf8, utf8_name
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
@@ -71,9 +72,12 @@ _counter = itertools.count()
 def init_folder(path: Path | str) -> FolderStore:
     """Create a store in a folder, or open the store that is there; safe to call from many processes at once.
 
-    Raises ConfigurationError if the folder holds other things, StoreNotWritable if it cannot be made.
+    Raises ConfigurationError if the folder holds other things or its path is not UTF-8, StoreNotWritable if it cannot
+    be made.
     """
     root = _root(path)
+    if not is_utf8(str(root)):
+        raise ConfigurationError(f"the path of the store is not UTF-8, which records need: {utf8_name(str(root))}")
     with contextlib.suppress(SnapshotNotFound):
         return FolderStore(root)
     _check_no_file(root)

@@ -26,6 +26,7 @@ from indexmill.models.quantise import calibration_texts, quantisation, quantise
 from indexmill.models.quiet import quiet
 from indexmill.models.sentence_model import DEFAULT_MODEL, ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import canonical_json
+from indexmill.store.room import check_room
 
 __all__ = ["convert"]
 
@@ -82,7 +83,13 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
     _name_nodes(graph)
     with tempfile.TemporaryDirectory(prefix="indexmill-convert-") as folder:
         xml = Path(folder) / "openvino.xml"
-        openvino.save_model(graph, str(xml), compress_to_fp16=False)
+        try:
+            openvino.save_model(graph, str(xml), compress_to_fp16=False)
+        except RuntimeError:
+            check_room(
+                sum(path.stat().st_size for path in files.weights)
+            )  # OpenVINO does not say why a file cannot be written
+            raise
         made = {"openvino.xml": xml.read_bytes(), "openvino.bin": xml.with_suffix(".bin").read_bytes()}
     made["tokenizer.json"] = tokenizer
     made["encoder.json"] = canonical_json(

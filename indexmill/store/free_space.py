@@ -31,7 +31,11 @@ def free_space(path: Path) -> str:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files, even one so full that Python cannot use it."""
+    """The folder for temporary files, even one so full that Python passes it over for another."""
+    for variable in ("TMPDIR", "TEMP", "TMP"):
+        named = os.environ.get(variable)
+        if named and Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK):
+            return Path(named).absolute()
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:

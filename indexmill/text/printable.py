@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
-__all__ = ["escaped", "one_line", "printable"]
+__all__ = ["escaped", "is_utf8", "one_line", "printable", "utf8_name"]
 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of the text after them, including neighbouring columns."""
@@ -24,19 +25,33 @@ def one_line(text: str) -> str:
     return printable(line)
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escaped(name: str) -> str:
     """An id or a name as one line on which everything is seen: `a\\nb` for one with a line break.
 
-    Line ends, control characters and those that change the direction are written as Python and JSON escape them.
+    Line ends, control characters and those that change the direction are written as Python and JSON escape them; bytes
+    of a file name that are not UTF-8 as `\\xff`.
     """
     return "".join(
         _ESCAPES.get(c) or (c if c == " " or (c.isprintable() and c not in _DIRECTIONS) else _code(c)) for c in name
     )
 
 
+def is_utf8(name: str) -> bool:
+    """False for a name with lone surrogates, by which Python stands for bytes of a file name that are not UTF-8."""
+    return _SURROGATE.search(name) is None
+
+
+def utf8_name(name: str) -> str:
+    """A name or path that UTF-8 can hold: `a\\xff.md` for one with the byte FF. Any other is returned unchanged."""
+    return _SURROGATE.sub(lambda found: _code(found[0]), name)
+
+
 def _code(character: str) -> str:
     number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:  # a byte, as `os.fsdecode` returns those that are not UTF-8
+        number -= 0xDC00
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"

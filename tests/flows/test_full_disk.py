@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from flows.server import PrivateServer
 from indexmill.command import main
 from indexmill.errors import DiskFull
+from indexmill.models.convert import convert
+from indexmill.models.sentence_model import DEFAULT_MODEL
 from indexmill.results import write_results
 from indexmill.store.layout import blob_path
 from indexmill.store.reader import StoreReader
@@ -130,6 +133,49 @@ def test_a_plan_names_the_full_disk_that_it_needs(
     fill(disk)
     assert main(["plan", "-c", str(configuration), *(word.format(disk=disk) for word in arguments)]) == 6
     assert f"the file system at {disk} has 0 B of 50.3 MB free" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["build", "plan"])
+def test_a_full_folder_for_temporary_files_is_named(
+    disk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    fill(disk)
+    monkeypatch.setenv("TMPDIR", str(disk))  # Python itself passes it over for another
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr("flows.server._server", None)
+    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(6, words=60))
+    configuration = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", corpus))
+    assert main([command, "-c", str(configuration)]) == 6
+    error = capsys.readouterr().err
+    assert f"{disk} cannot be written: No space left on device; free 16.8 MB there, or name a folder" in error
+
+
+@pytest.mark.slow
+def test_a_server_that_meets_a_full_disk_as_it_starts_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.scratch.ROOM", 1)
+    with tiny_disk(tmp_path / "disk", MIB >> 1) as disk:
+        monkeypatch.setenv("TMPDIR", str(disk))
+        monkeypatch.setattr("tempfile.tempdir", str(disk))
+        server = PrivateServer((), pytest.fail)
+        with pytest.raises(DiskFull, match=rf"{disk} cannot be written: No space left on device"):
+            server.wait()
+        assert list(disk.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_an_encoder_that_finds_no_room_to_be_converted_names_the_folder(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(disk))
+    monkeypatch.setenv("TMPDIR", str(disk))
+    with pytest.raises(DiskFull, match=rf"{disk} cannot be written: No space left on device"):
+        convert(DEFAULT_MODEL)
 
 
 def test_results_that_find_no_room_are_no_bad_input(disk: Path) -> None:

@@ -87,6 +87,7 @@ def test_a_plan_leaves_no_temporary_files(
     chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     make_plan(configuration(chosen), progress=Silent())
     assert list(tmp_path.iterdir()) == []
 

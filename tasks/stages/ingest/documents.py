@@ -44,6 +44,7 @@ REASONS: dict[str, str] = {
     "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",
     "bad-id": "the id is neither a text nor a number, or longer than 1024 bytes",
     "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
+    "bad-name": "the file's name, or that of a folder above it, is not UTF-8",
     "bad-op": "an event of a change feed is neither an upsert nor a delete",
     "duplicate-id": "another row has this id and another content; the smallest content hash is kept",
     "encrypted": "the file is locked with a password",

@@ -11,7 +11,7 @@ from pathlib import Path
 from indexmill.errors import DiskFull
 from tasks.core.executor import StoppedError, stopped
 from tasks.stages.ingest.places.place import ChangedError
-from tasks.stages.ingest.sources import RECORDS, SourceFile, place_of
+from tasks.stages.ingest.sources import MISNAMED, RECORDS, SourceFile, place_of
 from tasks.stages.ingest.spill import Cut
 
 __all__ = ["fetched", "needs_fetching"]
@@ -21,8 +21,8 @@ _AT_ONCE = 16
 
 
 def needs_fetching(file: SourceFile) -> bool:
-    """True for a file that is not of this machine; records are read where they are."""
-    return file.place is not None and file.kind != RECORDS
+    """True for a file that is not of this machine; records are read where they are, misnamed files not at all."""
+    return file.place is not None and file.kind not in (RECORDS, MISNAMED)
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from indexmill.errors import CorruptBlob, StoreError
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
+from indexmill.text.printable import utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from storage.protocol import Store
@@ -107,7 +108,7 @@ class Known:
         return frozenset(file.name for file in files if file.kind in alike and self._is_as_before(file))
 
     def _is_as_before(self, file: SourceFile) -> bool:
-        known = self.files.get((file.source, file.path))
+        known = self.files.get((file.source, utf8_name(file.path)))
         return (
             known is not None
             and bool(file.token)
@@ -206,7 +207,7 @@ def reading_record(
         [
             {
                 "source": file.source,
-                "path": file.path,
+                "path": utf8_name(file.path),
                 "name": file.name,
                 "kind": file.kind,
                 "token": file.token,

@@ -6,7 +6,6 @@ must be asked to tell what changed (pages of the web) is read here.
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,13 +16,14 @@ from typing import Any
 from indexmill.errors import BadInput
 from indexmill.models.secrets import redacted
 from indexmill.store.canonical import digest_of
-from indexmill.text.printable import escaped
+from indexmill.text.printable import escaped, is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.places import PlaceSettings, is_url, name_of_place
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.opening import RECORD_KINDS, open_record_place
 from tasks.stages.ingest.places.place import Entry
 from tasks.stages.ingest.sources import (
+    MISNAMED,
     RECORDS,
     TEXT_KINDS,
     SourceFile,
@@ -89,7 +89,7 @@ def list_corpus(
         raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
     refuse_same_id(files)
     names = Counter(file.name for file in files)
-    files = [replace(f, name=f"{_named(f)}{f.path}") if names[f.name] > 1 and f.place else f for f in files]
+    files = [replace(f, name=f"{_named(f)}{utf8_name(f.path)}") if names[f.name] > 1 and f.place else f for f in files]
     names = Counter(file.name for file in files)  # two queries of a database, or two branches of a repository
     files = [replace(f, name=f"{f.name} ({_short(f)})") if names[f.name] > 1 else f for f in files]
     files.sort(key=lambda file: (file.name, file.source, file.path))
@@ -159,6 +159,19 @@ def _source_file(
     if kind is None or not asked_for(entry.name, patterns) or not _chosen(entry.name, place, settings):
         return None
     name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
+    if not is_utf8(name):
+        return SourceFile(
+            path=entry.name,
+            name=escaped(name),
+            document_name="",
+            kind=MISNAMED,
+            compression=None,
+            size=0,
+            token=MISNAMED,
+            source=key,
+            place=place,
+            scratch=str(scratch),
+        )
     return SourceFile(
         path=entry.name,
         name=escaped(name),
@@ -218,4 +231,4 @@ def _named(file: SourceFile) -> str:
 
 def _short(file: SourceFile) -> str:
     """What tells a file from others with its name: of a place its key, as long as one of these; else of its path."""
-    return file.source if file.place else digest_of(os.fsencode(file.path))[:16]
+    return file.source if file.place else digest_of(file.path.encode("utf-8", "surrogateescape"))[:16]

@@ -33,6 +33,7 @@ from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
 from indexmill.store.folder import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
+from indexmill.text.printable import is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.places import PlaceSettings, name_of_place
 from tasks.stages.ingest.formats.registry import FORMATS
@@ -42,6 +43,7 @@ from tasks.stages.ingest.places.place import FilePlace
 
 __all__ = [
     "LOCAL",
+    "MISNAMED",
     "RECORDS",
     "SUFFIXES",
     "TEXT_KINDS",
@@ -72,6 +74,9 @@ LOCAL = "files"
 
 RECORDS: Kind = "records"
 """The kind of what is no file: a place of records, read as a whole."""
+
+MISNAMED: Kind = "misnamed"
+"""The kind of a file whose name is not UTF-8, whatever its format: it is refused unread, until it has another name."""
 
 _SETTLED = 2.0
 """Seconds after which a change of a file shows in its times, however coarse the file system's clock."""
@@ -112,9 +117,9 @@ _KNOWN = (
 class SourceFile:
     """One file of the corpus."""
 
-    path: str
+    path: str  # of a file of the kind MISNAMED with lone surrogates, as the system has it
     name: str  # for people: the path below the corpus folder, or the whole path where two files share that
-    document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
+    document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document; or empty
     kind: Kind
     compression: Compression | None
     size: int  # bytes
@@ -153,9 +158,13 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
     Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
     named itself, and, unless `allow_none`, a corpus without a file: all of them would otherwise read as the deletion of
-    documents. Raises it for two text files that would be documents with one id as well, since only one could be kept.
+    documents. Raises it for two text files that would be documents with one id as well, since only one could be kept,
+    and for a path that is not UTF-8; a file below it with such a name is of the kind MISNAMED.
     """
     named = [_absolute(given) for given in settings.paths]
+    for path in named:
+        if not is_utf8(path):
+            raise BadInput(f"the corpus path {utf8_name(path)} is not UTF-8: rename the file or folder")
     within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
     found: dict[str, SourceFile] = {}
     passed_over: list[str] = []
@@ -170,7 +179,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             holds_some = True
             known = found.get(file.path)
             # A file reached from two roots is named from the outer one, whichever was given first.
-            if known is None or (len(file.document_name), file.name) > (len(known.document_name), known.name):
+            if known is None or (len(file.name), file.name) > (len(known.name), known.name):
                 found[file.path] = file
         if not holds_some:
             empty.append(given)
@@ -181,7 +190,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
         )
     refuse_same_id(found.values())
     names = Counter(file.name for file in found.values())
-    files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
+    files = [replace(f, name=utf8_name(f.path)) if names[f.name] > 1 else f for f in found.values()]
     files.sort(key=lambda file: (file.name, file.path))
     return SourceFiles(tuple(files), tuple(empty))
 
@@ -198,7 +207,7 @@ def open_source(file: SourceFile) -> io.BufferedReader:
         if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
             raise NoCorpusFile(
                 "link-outside",
-                f"it leads to {_printable(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
+                f"it leads to {utf8_name(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
             )
     try:
         return open_checked(path, flags)
@@ -213,6 +222,8 @@ def _place_of(settings: str, scratch: str) -> FilePlace:
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
     """A listed file of this machine as it is now; None if it is gone, which one that cannot be looked at is not."""
+    if file.kind == MISNAMED:
+        return file if os.path.lexists(file.path) else None
     try:
         size, token, details = _looked_at(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
     except OSError:
@@ -374,7 +385,7 @@ def refuse_same_id(files: Iterable[SourceFile]) -> None:
         if (other.path, other.source) != (file.path, file.source):
             raise BadInput(
                 f"{_in_full(other)} and {_in_full(file)} would both be the document "
-                f"{_printable(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
+                f"{utf8_name(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
                 "folder that holds both (and choose below it with include), rename one of them, or give a place of "
                 "corpus.sources a prefix"
             )
@@ -383,7 +394,7 @@ def refuse_same_id(files: Iterable[SourceFile]) -> None:
 def _in_full(file: SourceFile) -> str:
     """The path of a file, with its place."""
     place = f" of {name_of_place(file.place)}" if file.place else ""
-    return f"{_printable(file.path)}{place}"
+    return f"{utf8_name(file.path)}{place}"
 
 
 def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collection[str] = ()) -> SourceFile | None:
@@ -391,12 +402,14 @@ def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collecti
     if known is None:
         return None
     below = _below(path, root)
+    if not is_utf8(path):
+        return SourceFile(path, utf8_name(below), "", MISNAMED, None, 0, within, token=MISNAMED)
     name = unicodedata.normalize("NFC", below)
     try:
         size, token, details = _looked_at(path, within, name, known[0], wanted)
     except OSError:  # a broken link or a folder without permission: the reader reports it
         size, token, details = 0, "", {}
-    return SourceFile(path, _printable(below), name, known[0], known[1], size, within, token, details=details)
+    return SourceFile(path, utf8_name(below), name, known[0], known[1], size, within, token, details=details)
 
 
 def _looked_at(
@@ -469,8 +482,3 @@ def asked_for(path: str, patterns: Iterable[str]) -> bool:
     """False for a file of a format, such as code, that is read only where a pattern ends in its suffix."""
     suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
     return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)
-
-
-def _printable(path: str) -> str:
-    """The path as text, with escapes for bytes that are not UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -304,7 +304,7 @@ def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[st
 
 def _name_of(files: Sequence[SourceFile]) -> str:
     paths = "\n".join(f"{file.source}\n{file.path}" for file in files)
-    return "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
+    return "scan-" + hashlib.sha256(paths.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def _read(
@@ -412,6 +412,8 @@ def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) 
 
 
 def _state(file: SourceFile) -> tuple[int, int] | None:
+    if file.place is not None:
+        return None
     try:
         status = Path(file.path).stat()
     except OSError:

@@ -38,7 +38,7 @@ from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.places.opening import open_record_place
 from tasks.stages.ingest.places.place import Deleted, Until
-from tasks.stages.ingest.sources import RECORDS, Kind, NoCorpusFile, SourceFile, open_source
+from tasks.stages.ingest.sources import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
 
 __all__ = ["read"]
 
@@ -87,6 +87,10 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
         yield error.refusal
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
         yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
+
+
+def _misnamed(source: SourceFile, settings: CorpusSettings) -> Rows:
+    yield Refusal(None, None, "bad-name", "the file's name, or that of a folder above it, is not UTF-8: rename it")
 
 
 def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -485,4 +489,5 @@ _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
     "text": _text,
     "markdown": _markdown,
     "html": _html,
+    MISNAMED: _misnamed,
 }

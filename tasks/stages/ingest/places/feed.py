@@ -27,6 +27,7 @@ from typing import Any, Literal
 import zstandard
 
 from indexmill.store.regular_files import NotRegular, open_checked
+from indexmill.text.printable import is_utf8, utf8_name
 from schemas.corpus import FieldNames
 from schemas.places import FeedSettings, PlaceSettings
 from tasks.stages.ingest.documents import Refusal, Row, clip, document_of
@@ -338,6 +339,8 @@ def _files(path: str) -> list[_File]:
         return [_file(absolute.name, absolute)] if absolute.exists() else []
     within = os.path.realpath(root)
     for name, one in found:
+        if not is_utf8(name):
+            raise PlaceError(f"the name {utf8_name(name)} in the change feed {path} is not UTF-8: rename the file")
         if not os.path.realpath(one).startswith(within.rstrip(os.sep) + os.sep):
             raise PlaceError(f"{name} of the change feed {path} is a link to somewhere outside: name its target itself")
     return sorted((_file(name, one) for name, one in found), key=lambda file: file.name)

@@ -32,6 +32,7 @@ from typing import IO, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from indexmill.extras import not_installed
+from indexmill.text.printable import is_utf8
 from schemas.places import GitSettings
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
@@ -239,11 +240,7 @@ class GitPlace:
         for line in done.stdout.split(b"\0")[:-1]:
             described, _, path = line.partition(b"\t")
             mode, _, identity, *size = described.split()
-            try:
-                name = path.decode("utf-8")
-            except UnicodeDecodeError:
-                skipped.add("their names are not UTF-8", path.decode("utf-8", "backslashreplace"))
-                continue
+            name = path.decode("utf-8", "surrogateescape")
             if is_hidden(name):
                 continue
             if mode == b"120000":
@@ -271,7 +268,8 @@ class GitPlace:
         """Fetch what will be read, at once; the files with the sizes of those."""
         globs = (self._settings.include, self._settings.exclude)
         changed = (one for one in files if known.get(one.name) != one.id)
-        wanted = sorted({one.id for one in changed if kind_of(one.name) is not None and is_chosen(one.name, *globs)})
+        read = (one for one in changed if is_utf8(one.name) and kind_of(one.name) is not None)
+        wanted = sorted({one.id for one in read if is_chosen(one.name, *globs)})
         if not wanted:
             return list(files)
         lines = "".join(f"{one}\n" for one in wanted).encode("ascii")

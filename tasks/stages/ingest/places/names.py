@@ -38,10 +38,13 @@ def is_hidden(name: str) -> bool:
 
 
 def is_plain(name: str) -> bool:
-    """True for a relative path without empty parts, `.`, `..`, control characters and lone surrogates."""
+    """True for a relative path without empty parts, `.`, `..` and control characters.
+
+    Lone surrogates, as of bytes that are not UTF-8, are taken: `tasks.stages.ingest.listing` refuses the file by name.
+    """
     if any(part in ("", ".", "..") for part in name.split("/")):
         return False
-    return name.isprintable() or not any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name)
+    return name.isprintable() or not any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in name)
 
 
 def shown(name: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
 from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings, WebSettings
-from tasks.stages.ingest import shard_plan, sources, spill
+from tasks.stages.ingest import shard_plan, sources, spill, supervisor
 from tasks.stages.ingest.listing import list_again, list_corpus, source_key
 from tasks.stages.ingest.places.place import Entry
 
@@ -26,7 +26,7 @@ class Wiki:
         self._names, self._text = names, text
 
     def list(self) -> Iterator[Entry]:
-        yield from (Entry(name, None, "1") for name in self._names)
+        yield from (Entry(name.encode().decode("unicode_escape"), None, "1") for name in self._names)
 
     def read(self, name: str) -> bytes:
         return self._text.encode()
@@ -87,6 +87,27 @@ def test_files_of_this_machine_whose_names_are_shown_alike_are_told_apart(tmp_pa
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("{}\n", encoding="utf-8")
     files = list_corpus(CorpusSettings(paths=(str(tmp_path),)), tmp_path / "places").files
     assert len({file.name for file in files}) == 2
+
+
+def test_a_name_of_a_place_that_is_not_utf8_is_refused_and_not_asked_for(tmp_path: Path) -> None:
+    places = (wiki("Vell.", "a.md", r"b\udcff.md", r"c\ud800.pdf", r"d\udcff.png"),)
+    settings = CorpusSettings(sources=places)
+    files = list_corpus(settings, tmp_path / "places").files
+    assert [(file.name, file.kind == sources.MISNAMED) for file in files] == [
+        ("a.md", False),
+        ("b\\xff.md", True),
+        ("c\\ud800.pdf", True),
+    ]
+    assert list_again(files, settings, tmp_path / "places").files == files
+    result = supervisor.scan(files, settings, tmp_path)
+    assert (result.documents, result.refused) == (1, {"bad-name": 2})
+
+
+def test_a_feed_with_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.jsonl")).write_text("{}\n", encoding="utf-8")
+    feed = FeedSettings(paths=(str(tmp_path),))
+    with pytest.raises(BadInput, match=r"a\\xff\.jsonl .* is not UTF-8: rename the file"):
+        list_corpus(CorpusSettings(sources=(feed,)), tmp_path / "places")
 
 
 def test_a_feed_that_shares_its_name_with_another_keeps_its_own_rows(tmp_path: Path) -> None:

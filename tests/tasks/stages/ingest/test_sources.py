@@ -121,6 +121,19 @@ def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path: Path) -> N
     assert _names(tmp_path) == ["bad\\xff.txt"]
 
 
+def test_a_corpus_path_that_is_not_utf8_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _make(Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff")), "a.txt")
+    monkeypatch.chdir(folder)
+    for path in (folder, folder / "a.txt", f"{folder}/*.txt", "."):
+        with pytest.raises(BadInput, match=r"bad\\xff.* is not UTF-8: rename"):
+            _names(path)
+
+
+def test_a_misnamed_file_is_named_from_the_outer_of_two_folders(tmp_path: Path) -> None:
+    _make(tmp_path, "zoo/a\udcff.txt")
+    assert _names(tmp_path / "zoo", tmp_path) == _names(tmp_path, tmp_path / "zoo") == ["zoo/a\\xff.txt"]
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [("missing.jsonl", "does not exist"), ("a.doc", "no known format"), ("", "1 other files"), ("*.md", "no corpus")],
