@@ -161,6 +161,7 @@ def test_forgetting_on_a_failing_disk_at_every_third_boundary(forks: Forks, case
     killed(forks, case, list(range(1, len(case.crossed) + 1, 3)), mode)
 
 
+@pytest.mark.slow
 def test_later_builds_leave_it_out_and_a_second_forgetting_finds_nothing(case: Case, quick: Path) -> None:
     root = quick / "store"
     chosen = case.copy(root)
@@ -374,6 +375,7 @@ def test_the_command_asks_before_it_touches_anything(
     assert places_of(root) == {}
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_missing(
     case: Case, quick: Path, inline: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -466,6 +466,7 @@ def test_a_candidate_with_a_missing_blob_is_not_published(kept: Place) -> None:
     assert publish_candidate(open_folder(kept.root), refused.run_id).published
 
 
+@pytest.mark.slow
 def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -> None:
     refused = kept.last
     at = 1

@@ -69,6 +69,7 @@ def readers_stay(quick: Path, refreshes: int) -> None:
     assert blobs[0] == blobs[1]
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_answers_over_refreshes_and_a_collection(quick: Path) -> None:
     readers_stay(quick, 4)
 
@@ -119,6 +120,7 @@ def killed(boundaries: int | None) -> None:
             shutil.rmtree(copy)
 
 
+@pytest.mark.slow
 def test_a_collection_killed_at_a_boundary_is_finished_by_the_next() -> None:
     killed(6)
 

@@ -55,6 +55,7 @@ def test_graphml_has_every_node_and_edge_of_a_build(
     )
 
 
+@pytest.mark.slow
 def test_show_counts_what_a_build_made(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--store", str(built), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -119,6 +119,7 @@ def test_the_nearest_units_attributes_and_elements_are_entries(snapshot: Snapsho
             assert cosine[hit.id] >= least - 1e-5
 
 
+@pytest.mark.slow
 def test_a_document_that_is_gone_leaves_no_trace_in_retrieval(folder: Path, snapshot: Snapshot) -> None:
     rows = documents(30, words=90)
     asked, gone = questions(snapshot), "doc-0003"

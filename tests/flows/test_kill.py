@@ -152,10 +152,12 @@ def test_a_build_of_two_shards_crosses_hundreds_of_boundaries(first: Job, refres
     assert refresh.manifests[1] == first.manifests[1] != refresh.manifests[2]
 
 
+@pytest.mark.slow
 def test_a_build_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, first: Job) -> None:
     killed_everywhere(forks, first, first.sample(8))
 
 
+@pytest.mark.slow
 def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks: Forks, refresh: Job) -> None:
     killed_everywhere(forks, refresh, refresh.sample(5))
 

@@ -64,6 +64,7 @@ def ends_well(expected: Expected, root: Path, capsys: pytest.CaptureFixture[str]
     assert states in (["published"], ["killed", "published"], ["published", "unchanged"]), ended
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_no_process_and_a_store_that_the_next_one_finishes(
     expected: Expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

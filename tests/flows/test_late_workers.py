@@ -44,6 +44,7 @@ def other_code(tmp_path: Path) -> Path:
     return tmp_path / "other"
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_late_takes_part_if_it_is_fit_and_is_closed_if_not(store: Path, other_code: Path) -> None:
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=ANY_PORT) as running:
         address = running.scheduler_address

@@ -118,6 +118,7 @@ def test_a_caller_may_hand_in_the_names_of_questions(quick: Path) -> None:
                 seeds(bad)
 
 
+@pytest.mark.slow
 def test_a_refresh_asks_about_what_is_new_alone(quick: Path) -> None:
     with LlmServer(answer=rules_answer) as server:
         build(chosen(quick, ROWS, server))

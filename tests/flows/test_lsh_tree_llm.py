@@ -54,6 +54,7 @@ def redone(plain: dict[str, Any], outcome: Outcome) -> int:
     return sum(count for name, count in counts.items() if name.startswith("segments_redone"))
 
 
+@pytest.mark.slow
 def test_each_segment_is_paid_for_once(quick: Path) -> None:
     rows = documents(60)
     with LlmServer() as server:
@@ -97,6 +98,7 @@ def test_a_prompt_holds_the_texts_of_its_children_and_says_what_it_is_of(quick: 
     assert passages.keys() <= {child for entry in entries for child in entry.about} <= passages.keys() | nodes
 
 
+@pytest.mark.slow
 def test_every_fault_gives_the_tree_that_no_fault_gives(quick: Path) -> None:
     rows = documents(30)
     with LlmServer() as server:
@@ -116,6 +118,7 @@ def refusing(word: str) -> Callable[[Received], str | None]:
     return lambda received: "content-filter" if word.encode() in received.body else None
 
 
+@pytest.mark.slow
 def test_a_refused_summary_has_a_stand_in_until_it_is_asked_for_again(quick: Path) -> None:
     rows = documents(40)
     title, text = rows["doc-0025"]
@@ -150,6 +153,7 @@ def test_a_refused_summary_has_a_stand_in_until_it_is_asked_for_again(quick: Pat
         assert build(plain).published is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [4, 512])
 def test_a_plan_bounds_what_the_model_will_be_asked(quick: Path, group: int) -> None:
     rows = documents(60)
@@ -164,6 +168,7 @@ def test_a_plan_bounds_what_the_model_will_be_asked(quick: Path, group: int) -> 
         assert plan(plain).llm_calls.high == 0
 
 
+@pytest.mark.slow
 def test_another_prompt_makes_all_summaries_again_and_another_endpoint_none(quick: Path) -> None:
     rows = documents(14)
     folder = quick / "prompts"
@@ -188,6 +193,7 @@ def test_another_prompt_makes_all_summaries_again_and_another_endpoint_none(quic
         assert (again.published, len(server.chats)) == (False, 0)
 
 
+@pytest.mark.slow
 def test_a_forgotten_document_is_in_no_answer_and_no_summary(quick: Path) -> None:
     rows = documents(40)
     title, text = rows["doc-0011"]
@@ -232,6 +238,7 @@ def test_a_passage_that_gives_orders_changes_its_own_summaries_alone(quick: Path
     assert all(now[node] == before[node] for node in now.keys() & before.keys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.slow), 0.7])
 def test_a_killed_build_pays_again_at_most_what_was_in_flight(quick: Path, share: float) -> None:
     rows = documents(40)

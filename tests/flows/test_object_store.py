@@ -76,6 +76,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             )
 
 
+@pytest.mark.slow
 def test_a_store_in_a_bucket_holds_what_a_folder_holds(world: World) -> None:
     url = world.store()
     for version in (1, 2):
@@ -91,6 +92,7 @@ def test_a_store_in_a_bucket_holds_what_a_folder_holds(world: World) -> None:
     assert sent["bytes_written"] < 100_000  # records alone
 
 
+@pytest.mark.slow
 def test_workers_write_to_the_bucket_through_a_bad_network(world: World) -> None:
     url = world.store()
     ended = world.forks.build(world.settings(url, 1), workers=2)
@@ -120,6 +122,7 @@ def boundaries(world: World) -> tuple[str, ...]:
     return ended.crossed
 
 
+@pytest.mark.slow
 def test_a_refresh_killed_at_a_boundary_is_finished_by_the_next(world: World) -> None:
     crossed = boundaries(world)
     commit = [at for at, name in enumerate(crossed, 1) if "refs/" in name]
@@ -198,6 +201,7 @@ def test_only_what_a_method_needs_is_fetched(world: World, tmp_path: Path) -> No
     assert not any(name.startswith(("vectors", "mention_links", "zoom_graph", "lsh")) for name in names)
 
 
+@pytest.mark.slow
 def test_a_reader_of_no_store_says_so(world: World) -> None:
     with pytest.raises(indexmill.SnapshotNotFound, match="there is no index in s3://"):
         StoreReader(world.store()).versions()

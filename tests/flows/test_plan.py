@@ -92,6 +92,7 @@ def test_a_plan_leaves_no_temporary_files(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_plan_is_made_while_a_build_is_running(chosen: dict[str, Any]) -> None:
     made = []
 
@@ -121,6 +122,7 @@ def test_a_plan_takes_no_lease_and_minds_none(chosen: dict[str, Any]) -> None:
         assert current.run_id == "somebody"
 
 
+@pytest.mark.slow
 def test_many_shards_are_planned_by_several_processes(quick: Path) -> None:
     corpus = write_corpus(quick / "corpus.jsonl", documents(40, words=110))
     chosen = settings(quick / "store", corpus)

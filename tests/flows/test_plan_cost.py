@@ -43,6 +43,7 @@ def planned(plain: dict[str, Any]) -> Plan:
     return make_plan(Configuration.model_validate(plain), progress=Silent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("families", "factor", "tighter"),
     [

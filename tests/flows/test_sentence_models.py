@@ -167,6 +167,7 @@ def test_a_carried_model_that_is_damaged_or_would_run_code_is_corrupt(
         snapshot.encode(QUESTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("nncf") is None, reason="needs nncf")
 def test_an_index_of_a_quantised_encoder_is_asked_without_nncf(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,7 @@ def test_no_proxy_is_told_the_password(proxy: Proxy, quick: Path, monkeypatch: p
     assert "NO_PROXY" not in os.environ
 
 
+@pytest.mark.slow
 def test_a_database_that_is_kept_and_of_no_use_is_made_anew(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
     monkeypatch.setattr(server_database, "__file__", str(quick / "code" / "server_database.py"))
@@ -109,6 +110,7 @@ def test_whoever_asks_no_proxy_goes_on_doing_so(proxy: Proxy, monkeypatch: pytes
     assert proxy.asked == []
 
 
+@pytest.mark.slow
 def test_a_server_of_the_user_is_asked_through_the_proxy(proxy: Proxy) -> None:
     assert not answers("http://prefect.example.org/api")
     assert set(proxy.asked) == {"http://prefect.example.org/api/health"}

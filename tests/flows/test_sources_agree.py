@@ -299,6 +299,7 @@ def test_the_nights_change_documents_in_every_way() -> None:
     assert any(name in last for name in deleted)
 
 
+@pytest.mark.slow
 def test_a_place_read_night_by_night_gives_the_index_of_a_first_build(
     place: Place, expected: dict[int, str], tmp_path: Path
 ) -> None:
@@ -374,6 +375,7 @@ def held_against_death(kind: str, count: int | None) -> None:
             assert whole_versions(store, job.manifests) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("feed", marks=pytest.mark.slow)])
 def test_a_build_killed_at_a_boundary_neither_loses_nor_doubles_a_change(kind: str) -> None:
     held_against_death(kind, 2)

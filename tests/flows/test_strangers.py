@@ -184,6 +184,7 @@ def variables() -> dict[str, str]:
     return dict(os.environ)
 
 
+@pytest.mark.slow
 def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

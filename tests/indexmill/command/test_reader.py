@@ -174,6 +174,7 @@ def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path)
     assert "none.jsonl" in run.err
 
 
+@pytest.mark.slow
 def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp_path: Path) -> None:
     texts = ("Tallow is a town of lamps.", "Who paid for the bridge?", "Where does the Ilse rise?") * 4
     questions = write_lines(tmp_path / "q.jsonl", *({"question": text, "gold_ids": ["tallow"]} for text in texts))

@@ -371,6 +371,7 @@ def test_matrices_of_zoom_graph_are_made_once_for_each_scale_and_few_are_held(sn
     assert graph.with_parameters(title_weight=2.0).matrix is not other
 
 
+@pytest.mark.slow
 def test_evaluation_takes_settings_by_method(snapshot: Snapshot) -> None:
     asked = [
         Question(str(i), f"Who met {row['title']}?", (row["document_id"],))

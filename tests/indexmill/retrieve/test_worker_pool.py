@@ -95,6 +95,7 @@ def kill(*processes: int) -> None:
     assert soon(lambda: all(map(ended, processes)))
 
 
+@pytest.mark.slow
 def test_helpers_answer_and_end_with_the_snapshot(store: Path, alone: list[list[Hit]]) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         own = processes(snapshot)
@@ -106,6 +107,7 @@ def test_helpers_answer_and_end_with_the_snapshot(store: Path, alone: list[list[
         answers(snapshot)
 
 
+@pytest.mark.slow
 def test_helpers_do_the_work_of_batches_alone(helped: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
     kind = type(helped.retriever("tri_graph"))
@@ -131,6 +133,7 @@ def test_nobody_helps_unless_it_is_asked_for(store: Path) -> None:
             indexmill.open(store, processes=count)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_manifest_and_an_exported_folder_have_helpers_too(
     store: Path, alone: list[list[Hit]], tmp_path: Path
 ) -> None:
@@ -156,6 +159,7 @@ def test_a_relative_path_is_that_of_the_moment(
         assert answers(snapshot) == alone  # both a helper that was there and one that starts now
 
 
+@pytest.mark.slow
 def test_a_helper_that_has_ended_is_started_anew(helped: Snapshot, alone: list[list[Hit]]) -> None:
     before = processes(helped)
     kill(before[0])
@@ -164,6 +168,7 @@ def test_a_helper_that_has_ended_is_started_anew(helped: Snapshot, alone: list[l
     assert processes(helped)[0] != before[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_helper_that_ends_in_the_middle_leaves_its_part_to_others(
     helped: Snapshot, alone: list[list[Hit]], count: int
@@ -189,6 +194,7 @@ def test_a_helper_that_ends_in_the_middle_leaves_its_part_to_others(
     assert not set(victims) & set(processes(helped))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 4_000])  # less and more than a socket holds
 def test_a_helper_that_hangs_is_killed_and_others_answer(
     helped: Snapshot, monkeypatch: pytest.MonkeyPatch, length: int
@@ -209,6 +215,7 @@ def test_a_helper_that_hangs_is_killed_and_others_answer(
     assert other in processes(helped)
 
 
+@pytest.mark.slow
 def test_a_helper_has_longer_until_its_first_answer_with_a_method(
     store: Path, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +233,7 @@ def test_a_helper_has_longer_until_its_first_answer_with_a_method(
         assert processes(snapshot) == before
 
 
+@pytest.mark.slow
 def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: list[list[Hit]]) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         snapshot.retriever("bm25").search(QueryBatch(["bridge"], np.empty((1, 64), np.float32)), 1)  # has read
@@ -241,6 +249,7 @@ def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: lis
         assert processes(snapshot) == before
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_helpers_cannot_open_is_told(store: Path, alone: list[list[Hit]], tmp_path: Path) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         answers(snapshot)
@@ -282,11 +291,13 @@ def test_a_parameter_that_is_wrong_is_told_before_anybody_is_asked(helped: Snaps
         answers(helped, parameters={"nothing": 1})
 
 
+@pytest.mark.slow
 def test_threads_may_ask_at_the_same_time(helped: Snapshot, alone: list[list[Hit]]) -> None:
     with ThreadPoolExecutor(4) as threads:
         assert all(found == alone for found in threads.map(lambda _: answers(helped), range(12)))
 
 
+@pytest.mark.slow
 def test_an_interrupted_batch_leaves_nothing_to_the_next(
     helped: Snapshot, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +315,7 @@ def test_an_interrupted_batch_leaves_nothing_to_the_next(
     assert answers(helped) == alone
 
 
+@pytest.mark.slow
 def test_what_nobody_waited_for_is_no_answer_to_the_next(
     helped: Snapshot, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +330,7 @@ def test_what_nobody_waited_for_is_no_answer_to_the_next(
     assert answers(helped) == alone
 
 
+@pytest.mark.slow
 def test_a_process_that_is_forked_answers_by_itself(helped: Snapshot, alone: list[list[Hit]]) -> None:
     answers(helped)
     child = os.fork()
@@ -327,6 +340,7 @@ def test_a_process_that_is_forked_answers_by_itself(helped: Snapshot, alone: lis
     assert answers(helped) == alone
 
 
+@pytest.mark.slow
 def test_helpers_end_though_a_process_was_forked_that_goes_on(store: Path) -> None:
     snapshot = indexmill.open(store, processes=2)
     own = processes(snapshot)
@@ -345,6 +359,7 @@ def test_helpers_end_though_a_process_was_forked_that_goes_on(store: Path) -> No
         os.waitpid(child, 0)
 
 
+@pytest.mark.slow
 def test_a_forked_process_may_close_what_another_thread_was_in(helped: Snapshot, alone: list[list[Hit]]) -> None:
     answers(helped)
     with ThreadPoolExecutor(1) as thread, stopped(processes(helped)):
@@ -362,6 +377,7 @@ def test_a_forked_process_may_close_what_another_thread_was_in(helped: Snapshot,
     assert found.result(60) == alone
 
 
+@pytest.mark.slow
 def test_what_waits_for_closing_starts_nothing(helped: Snapshot) -> None:
     own = processes(helped)
     vectors = helped.encode(QUESTIONS)
@@ -380,6 +396,7 @@ def test_what_waits_for_closing_starts_nothing(helped: Snapshot) -> None:
     assert all(map(ended, own))
 
 
+@pytest.mark.slow
 def test_entries_of_the_path_that_python_ignores_are_ignored(
     store: Path, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,6 +415,7 @@ if sys.argv[2] == "wait":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["by itself", "interrupted", "killed"])
 def test_no_helper_outlives_the_one_that_started_it(store: Path, end: str) -> None:
     with subprocess.Popen(

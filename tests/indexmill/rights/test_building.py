@@ -52,6 +52,7 @@ def found(store: Path, principals: Any) -> set[str]:
         return {hit.document_ids[0] for hit in snapshot.retrieve("bridge", "bm25", 9, principals=principals)}
 
 
+@pytest.mark.slow
 def test_rights_are_published_refused_where_they_are_unclear_and_changed(quick: Path) -> None:
     store = quick / "store"
     assert build_inline(configuration(quick, STRICT), progress=Silent()).published
@@ -140,6 +141,7 @@ def test_damage_does_not_hide_that_there_were_rights(quick: Path) -> None:
     assert build_inline(configuration(quick, STRICT), progress=Silent()).version == 2
 
 
+@pytest.mark.slow
 def test_the_commands_can_be_told_that_other_rights_are_meant(quick: Path, run: Run) -> None:
     build_inline(configuration(quick, STRICT), progress=Silent())
     arguments = ("--store", quick / "store", "--corpus", quick / "corpus.jsonl", "--workers", 1)

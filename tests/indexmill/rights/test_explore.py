@@ -186,6 +186,7 @@ def test_other_sites_can_link_to_a_page_and_not_load_it(served: Served) -> None:
     assert served.get("half", {"sec-fetch-site": "same-origin", "sec-fetch-dest": "empty"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_document_of_the_api_lists_what_an_address_may_say(served: Served) -> None:
     found = served.server.client.get("/openapi.json").json()["paths"]["/explore"]["get"]
     assert {one["name"] for one in found["parameters"]} == {"entity", "community", "question", "method", "nodes"}

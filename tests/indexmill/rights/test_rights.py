@@ -72,6 +72,7 @@ def of_documents(hits: Sequence[Hit]) -> list[tuple[str, float]]:
 # Retrieval
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.sets(st.sampled_from(GROUPS)), st.sampled_from(sorted(METHODS)))
 @example(set(), "fused")
@@ -285,6 +286,7 @@ def test_a_hidden_document_is_as_absent_as_one_that_is_not_there(snapshot: Snaps
     assert document_of(snapshot, hidden, UNRESTRICTED).title == DOCUMENTS[0]["title"]
 
 
+@pytest.mark.slow
 def test_helpers_keep_to_rights(snapshot: Snapshot) -> None:
     with indexmill.open(snapshot.path, version=1, processes=2) as helped:
         for principals in (FEW, OTHERS):

@@ -131,6 +131,7 @@ def test_tools_over_http_read_as_the_token(served: Served) -> None:
         asyncio.run(play(caller))
 
 
+@pytest.mark.slow
 def test_tools_over_stdio_read_as_the_command_says(store: Path) -> None:
     arguments = ["-m", "indexmill", "mcp", str(store), "--snapshot", "1", "--as", group(0), "--as", group(5)]
     server = StdioServerParameters(command=sys.executable, args=arguments, cwd=ROOT)
@@ -208,6 +209,7 @@ def test_commands_read_as_they_are_told(store: Path, run: Run) -> None:
     assert run.out == "Nothing was found.\n"
 
 
+@pytest.mark.slow
 def test_an_evaluation_reads_everything_unless_told_as_whom(store: Path, tmp_path: Path, run: Run) -> None:
     questions = tmp_path / "questions.jsonl"
     lines = [{"id": one["id"], "question": one["title"], "gold_ids": [one["id"]]} for one in DOCUMENTS]

@@ -104,6 +104,7 @@ def test_other_machines_are_not_served_without_tokens(tmp_path: Path, run: Run) 
     assert run("serve", tmp_path / "nothing") == 2
 
 
+@pytest.mark.slow
 def test_tokens_and_rates_hold_on_the_wire(tmp_path: Path) -> None:
     publish(tmp_path / "store", 1)
     token, other = (add_token(tmp_path / "tokens.json", name) for name in ("one", "two"))
@@ -154,6 +155,7 @@ def test_a_full_queue_a_deadline_and_health_meanwhile(tmp_path: Path) -> None:
         assert server.client.post("/retrieve", json=ASKED).status_code == 200
 
 
+@pytest.mark.slow
 def test_sigterm_loses_no_request_and_a_second_one_ends_at_once(tmp_path: Path) -> None:
     publish(tmp_path / "store", 1)
     slow = {**ASKED, "question": "slow"}
@@ -179,6 +181,7 @@ def test_sigterm_loses_no_request_and_a_second_one_ends_at_once(tmp_path: Path) 
         assert server.process.wait(5) == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_answers_follow_the_alias_and_none_mixes_versions(tmp_path: Path) -> None:
     store = tmp_path / "store"
     publish(store, 1)
@@ -225,6 +228,7 @@ def test_an_exported_folder_is_served_by_its_manifest(exported: Path) -> None:
         assert server.client.post("/mcp", json={}).status_code == 404
 
 
+@pytest.mark.slow
 def test_it_drains_as_the_first_process_of_a_container(tmp_path: Path) -> None:
     unshare = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     if (
@@ -243,6 +247,7 @@ def test_it_drains_as_the_first_process_of_a_container(tmp_path: Path) -> None:
         assert server.process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_it_speaks_tls(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])

@@ -184,6 +184,7 @@ def test_a_slow_body_is_given_up_and_others_are_answered_meanwhile(server: Servi
     assert b'"too_slow"' in answer
 
 
+@pytest.mark.slow
 def test_questions_that_come_together_are_retrieved_together_and_the_log_has_no_texts(server: Serving) -> None:
     alone = server.client.post("/retrieve", json=ASKED).json()
     bad = {**ASKED, "parameters": {"k9": 1}}

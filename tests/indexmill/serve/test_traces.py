@@ -22,6 +22,7 @@ def traceparent(number: int) -> str:
     return f"00-{number:032x}-{number:016x}-01"
 
 
+@pytest.mark.slow
 def test_a_request_continues_the_trace_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(tmp_path / "store", 1)
     for name in [name for name in os.environ if name.startswith("OTEL_")]:

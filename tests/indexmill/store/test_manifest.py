@@ -71,6 +71,7 @@ def listing(**changes: Any) -> bytes:
     return canonical_json(data)
 
 
+@pytest.mark.slow
 @given(manifests)
 def test_a_manifest_comes_back_and_its_bytes_are_canonical(manifest: Manifest) -> None:
     data = manifest.to_bytes()

@@ -16,6 +16,7 @@ from tests.indexmill.rights.world import build
 from tests.indexmill.small_snapshot import publish
 
 
+@pytest.mark.slow
 def test_rows_follow_the_tree_and_ids_lead_back(tmp_path: Path) -> None:
     with indexmill.open(build(tmp_path)) as snapshot:
         rows, tree = CommunityRows(snapshot), communities_of(snapshot).tree

@@ -545,6 +545,7 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, list[Text]], list[list[Unit]], li
     return shards, every, told, elements
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(worlds(), st.data())
 def test_whatever_the_graph_a_filter_shows_nothing_else_and_k_come_back(

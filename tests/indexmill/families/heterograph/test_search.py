@@ -225,6 +225,7 @@ def test_a_walk_is_the_formula_with_dense_matrices(
         assert scores == pytest.approx(pi)
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_a_question_gets_in_a_batch_what_it_gets_alone(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]],

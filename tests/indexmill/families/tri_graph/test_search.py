@@ -334,6 +334,7 @@ def same(left: Retrieved, right: Retrieved) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(graphs(), st.integers(1, 15), st.integers(1, 9), st.sampled_from([1, 4, 16, 1 << 18]), st.randoms())
 def test_a_question_gets_in_any_batch_what_it_gets_alone(
