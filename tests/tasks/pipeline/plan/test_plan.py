@@ -31,7 +31,6 @@ from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Documents
 from tasks.pipeline.plan.plan import Approved, Plan, cost_of
 from tests.corpora import documents, write_corpus
-from tests.deep import examples
 from tests.flows.children import Forks, build, settings
 from tests.storage.quick import quick_folder
 
@@ -164,8 +163,8 @@ def held_to_the_build(edits: list[_Edit], change: dict[str, Any], more: list[_Ed
             assert changes or found.parts.certain == sure
 
 
+@pytest.mark.slow
 @hypothesis(max_examples=8, derandomize=True)
-@examples(7, deep=100)
 @given(EDITS, st.sampled_from(CHANGES), EDITS)
 def test_a_plan_says_what_the_build_then_does(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
     held_to_the_build(edits, change, more)
