@@ -11,17 +11,20 @@ import functools
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client
 from distributed.security import Security
 
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
+from flows.worker_processes import PrivateCluster, recorded_ends
+from indexmill.errors import IndexmillError
 from indexmill.store.room import check_room
 from schemas.config import EndpointSettings
 from schemas.places import PlaceSettings
@@ -43,6 +46,8 @@ _PRELOAD = "flows.dask_preload"
 _SETTINGS: dict[str, Any] = {
     "distributed.scheduler.allowed-failures": 1,
     "distributed.scheduler.work-stealing-interval": "100ms",  # an idle worker waits for no other's queue
+    # Dask closes a nanny for good whose worker is away so long after an end, be it that it ended again meanwhile.
+    "distributed.deploy.lost-worker-timeout": "52w",
     "distributed.comm.timeouts.connect": _CONNECT,
     "distributed.worker.memory.target": False,  # parts live in the store; nothing is worth spilling
     "distributed.worker.memory.spill": False,
@@ -80,12 +85,16 @@ def private_cluster(
 
     workers: how many; None for one for each core. endpoints: of the models that stages may call; workers are given
     their keys.
+
+    Raises IndexmillError if the worker processes do not start.
     """
+    count = workers or os.cpu_count() or 1
     with (
         scratch_folder() as scratch,
         _private_settings(scratch),
         _private_environment(endpoints, store, places),
-        started(functools.partial(_local_cluster, workers or os.cpu_count() or 1, endpoints, store, places)) as cluster,
+        recorded_ends() as ends,
+        _started(functools.partial(_private_cluster, ends, count, endpoints, store, places), ends) as cluster,
         closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
     ):
         yield client
@@ -140,24 +149,34 @@ def _private_environment(
             del os.environ[name]
 
 
-def _local_cluster(
-    count: int, endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[PlaceSettings]
-) -> LocalCluster:
+def _started(make: Callable[[], PrivateCluster], ends: deque[str]) -> PrivateCluster:
+    """A private cluster that has started; raises IndexmillError if a worker process does not start."""
     try:
-        return LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            memory_limit=0,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=Security(),  # as Dask's settings say
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            env=worker_environment(endpoints, store, places),
-            silence_logs=_LOG_LEVEL,
-        )
-    except Exception:
+        return started(make)
+    except RuntimeError as error:
         check_room()  # Dask does not say why a worker does not start
-        raise
+        raise IndexmillError(f"the worker processes do not start: {'; '.join(ends) or error}") from error
+
+
+def _private_cluster(
+    ends: deque[str],
+    count: int,
+    endpoints: Sequence[EndpointSettings],
+    store: Path | str,
+    places: Sequence[PlaceSettings],
+) -> PrivateCluster:
+    return PrivateCluster(
+        ends,
+        n_workers=count,
+        threads_per_worker=1,
+        memory_limit=0,
+        host="127.0.0.1",
+        protocol="tls://",
+        security=Security(),  # as Dask's settings say
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        env=worker_environment(endpoints, store, places),
+        silence_logs=_LOG_LEVEL,
+    )
 
 
 @contextmanager

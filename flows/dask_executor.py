@@ -21,6 +21,7 @@ from distributed.client import ClosedClientError
 from flows.cluster import in_thread
 from flows.headway import report_headway
 from flows.quota_server import ClusterQuota
+from flows.worker_processes import PrivateCluster
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Items, Listener
 from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
@@ -181,7 +182,10 @@ class _SchedulerLost(IndexmillError):
 
 
 class _Pulse:
-    """Checks now and then that a scheduler answers, in a thread, since an answer may never come."""
+    """Checks now and then that a scheduler answers, in a thread, since an answer may never come.
+
+    A private cluster is in this process, and checked at once.
+    """
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = weakref.ref(client)
@@ -196,20 +200,29 @@ class _Pulse:
         threading.Thread(target=self._ask, name="scheduler-pulse", daemon=True).start()
 
     def check(self) -> None:
-        """Raise if the scheduler has not answered, or has had no workers, for too long."""
+        """Raise if the scheduler has not answered, or has had no workers, for too long, or never has any again."""
         now = time.monotonic()
+        cluster = getattr(self._client(), "cluster", None)
+        if isinstance(cluster, PrivateCluster) and not cluster.alive:
+            raise _SchedulerLost(
+                f"all worker processes have ended and do not start again ({'; '.join(cluster.ends)}); what was "
+                "finished is kept: run the build again"
+            )
         if self._failed:
             raise self.lost()
         if now - self._answered > _ASK + _ANSWER:
             raise self.lost(f"has not answered for {_ANSWER:g} seconds")
         if self._answered - self._had_workers > self._patience:
-            raise self.lost(f"has had no workers for {self._patience:g} seconds")
+            raise self.lost(
+                f"has had no workers for {self._patience:g} seconds",
+                "start workers, or see in the logs of those that ended why they did",
+            )
 
-    def lost(self, how: str = "has gone away") -> IndexmillError:
+    def lost(self, how: str = "has gone away", advice: str = "see to the cluster") -> IndexmillError:
         """The error that ends the run."""
         return _SchedulerLost(
-            f"the Dask scheduler at {self._address} {how}; what was finished is kept: see to the cluster, then run the "
-            "build again"
+            f"the Dask scheduler at {self._address} {how}; what was finished is kept: {advice}, then run the build "
+            "again"
         )
 
     def _ask(self) -> None:

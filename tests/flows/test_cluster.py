@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import dask
 import pytest
 
 pytest.importorskip("distributed")
@@ -24,6 +27,7 @@ from indexmill.models.headway import Items, headway
 from schemas.config import DaskSettings
 from storage.folder import init_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
+from tests.flows import ending_worker
 
 
 def later(seconds: float, value: int) -> int:
@@ -275,13 +279,63 @@ def test_a_worker_with_other_code_or_libraries_is_refused(
 
 
 @pytest.mark.slow
-def test_a_call_that_kills_its_worker_is_named_and_does_not_go_on_killing(client: Client) -> None:
+def test_a_call_that_kills_its_worker_is_named_and_does_not_go_on_killing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the workers take to start again: Dask's cluster gives them 15 seconds, which here pass at once."""
+    call_later = asyncio.BaseEventLoop.call_later
+
+    def hasten(loop: Any, delay: float, callback: Callable[..., object], *arguments: Any, **options: Any) -> Any:
+        return call_later(loop, 0 if delay == 15 else delay, callback, *arguments, **options)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", hasten)
     with pytest.raises(IndexmillError, match="the work poison ended 2 worker processes") as caught:
         list(DaskExecutor(client).run([Call("poison", die, ())]))
     assert "run the build again" in str(caught.value)
-    client.wait_for_workers(1, timeout=60)
+    client.wait_for_workers(2, timeout=240)
     call = Call("after the poison", later, (0.0, 4))
     assert list(DaskExecutor(client).run([call])) == [(call, 4)]
+
+
+@pytest.fixture
+def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file with a line for each worker that ends while it starts."""
+    file = tmp_path / "ends"
+    file.touch()
+    monkeypatch.setenv(ending_worker.VARIABLE, str(file))
+    with dask.config.set({"distributed.worker.preload": [ending_worker.__name__]}):
+        yield file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_worker_that_ends_while_it_starts_is_started_again_but_not_for_ever(
+    store: Path, ends: Path, times: int
+) -> None:
+    with private_cluster(1, store) as client:
+        ends.write_text("end\n" * times)
+        calls = [Call("poison of its own", die, ()), Call("beside it", later, (0.0, 4))]
+        results = DaskExecutor(client).run(calls, keep_going=True)
+        if times == 2:
+            assert {call.key for call, _ in results} == {call.key for call in calls}
+            return
+        with pytest.raises(IndexmillError, match="have ended and do not start again") as caught:
+            list(results)
+    assert "exited with status 3" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_workers_end_as_it_begins_starts_them_again_but_not_for_ever(store: Path, ends: Path) -> None:
+    ends.write_text("end\n" * 2)
+    with private_cluster(1, store) as client:
+        call = Call("at last", later, (0.0, 4))
+        assert list(DaskExecutor(client).run([call])) == [(call, 4)]
+    ends.write_text("end\n" * 3)
+    with (
+        pytest.raises(IndexmillError, match=r"do not start: Worker process .* exited with status 3"),
+        private_cluster(1, store),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "nonsense://127.0.0.1"])

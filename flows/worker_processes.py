@@ -1,0 +1,88 @@
+"""The worker processes of a private cluster, which are started again whenever they end, unless they cannot start.
+
+Dask's nannies start an ended process again without limit, and say in their log alone how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from distributed import LocalCluster, Nanny, Status
+
+__all__ = ["PrivateCluster", "recorded_ends"]
+
+_STARTS = 3
+"""The starts in a row that may fail, after which a worker process is given up."""
+_ENDS = 4
+"""The last ends of processes that an error tells of."""
+_LOGGER = logging.getLogger("distributed.nanny")
+
+
+class _WorkerNanny(Nanny):
+    """A nanny that closes after several failed starts of its process in a row."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._starts = 0
+
+    async def instantiate(self) -> Status:
+        """Start the worker process; Dask calls this again when the process ends, but not before its first start."""
+        if self._starts == _STARTS:
+            await self.close(reason="the worker process does not start")
+            return self.status
+        self._starts += 1
+        status = await super().instantiate()
+        if status is Status.running:
+            self._starts = 0
+        elif self.status is Status.init:
+            return await self.instantiate()
+        return status
+
+
+class _Ends(logging.Handler):
+    """Keeps how worker processes ended, and why they did not start, as nannies log it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.messages: deque[str] = deque(maxlen=_ENDS)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message about a process, or the error of a start."""
+        message = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception):
+            self.messages.append(f"{type(error).__name__}: {error}")
+        elif message.startswith("Worker process"):
+            self.messages.append(message)
+
+
+@contextlib.contextmanager
+def recorded_ends() -> Iterator[deque[str]]:
+    """The last messages of nannies about processes that ended, and of no handler beside, during the block."""
+    handler, level, propagate = _Ends(), _LOGGER.level, _LOGGER.propagate
+    _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False
+    _LOGGER.addHandler(handler)
+    try:
+        yield handler.messages
+    finally:
+        _LOGGER.removeHandler(handler)
+        _LOGGER.propagate = propagate
+        _LOGGER.setLevel(level)
+
+
+class PrivateCluster(LocalCluster):
+    """A scheduler and worker processes of this machine. ends: how processes ended, kept up to date."""
+
+    def __init__(self, ends: deque[str], **options: Any) -> None:
+        self.ends = ends
+        super().__init__(worker_class=_WorkerNanny, **options)
+
+    @property
+    def alive(self) -> bool:
+        """False if no worker process runs, and none is started again."""
+        return any(nanny.status not in (Status.closed, Status.failed) for nanny in list(self.workers.values()))
