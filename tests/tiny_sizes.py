@@ -1,7 +1,7 @@
 """The sizes by which the pipeline and the reader cut work and data, and values that cut a dozen documents many times.
 
-A corpus that fits one piece, block or tile tells nothing about the code that puts several together. So each such size is
-a constant that is read through its module when it is used, and is listed here: `tests/test_tiny_sizes.py` says which
+A corpus that fits one piece, block or tile tells nothing about the code that puts several together. So each such size
+is a constant that is read through its module when it is used, and is listed here: `tests/test_tiny_sizes.py` says which
 constants those are.
 """
 
@@ -60,6 +60,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("tasks.core.communities.augment", close=True, EXACT_NODES=8),
     *_sizes("tasks.stages.resolve.same_as", close=True, _EXACT=8),
     *_sizes("tasks.families.zoom_graph.choose", close=True, SAMPLE=8),
+    *_sizes("indexmill.models.llm_recogniser", close=True, PIECE_BYTES=64),
     *_sizes("indexmill.families.heterograph.entries", close=True, _COMPARED=4),
     *_sizes("indexmill.families.zoom_graph.start", close=True, _NEAR=2),
     *_sizes("indexmill.families.zoom_graph.fine", close=True, DENSE_SENTENCES=4),
@@ -72,7 +73,16 @@ SIZES: tuple[Size, ...] = (
     *_sizes("tasks.stages.ingest.fetching", _AT_ONCE=2, _PIECE=7),
     *_sizes("tasks.stages.ingest.formats.readers", _CHUNK=64, _ROWS=2, _ROWS_BYTES=1, _REPEATED=1),
     *_sizes("tasks.stages.ingest.formats.json_array", _CHUNK=5),
+    *_sizes("tasks.stages.ingest.formats.archive", _CHUNK=7),
     *_sizes("tasks.stages.ingest.formats.decompression", _CHUNK=16, _ZSTD_INPUT=5),
+    *_sizes("tasks.stages.ingest.formats.extraction", _CHUNK=7),
+    *_sizes("tasks.stages.ingest.formats.xml", _CHUNK=7),
+    *_sizes("tasks.stages.ingest.places.feed", _CHUNK=7),
+    *_sizes("tasks.stages.ingest.places.git", _CHUNK=7),
+    *_sizes("tasks.stages.ingest.places.plugin", _CHUNK=7),
+    *_sizes("tasks.stages.ingest.places.sitemap", _PIECE=7),
+    *_sizes("tasks.stages.ingest.places.sql_databases", _FETCHED=64, _MOST_ROWS=2),
+    *_sizes("tasks.stages.ingest.places.table", _ROWS=2),
     # Computing a part.
     *_sizes("tasks.core.checks", _TILE=3),
     *_sizes("tasks.core.communities.augment", _TILE=8),
@@ -106,6 +116,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("indexmill.evaluate.answers", BATCH=2),
     *_sizes("indexmill.evaluate.recall", BATCH=2),
     *_sizes("indexmill.explore.layout", _BLOCK=3),
+    *_sizes("indexmill.models.llm_recogniser", _AT_ONCE=1),
     *_sizes("indexmill.models.embedder", _CHUNK=3, _CHUNK_CHARACTERS=200),
     *_sizes("indexmill.models.endpoint_questions", _AT_ONCE=2),
     *_sizes("indexmill.models.rerank_endpoint", _MOST=2),
@@ -129,7 +140,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("indexmill.families.heterograph.name_words", _TOGETHER=1),
     *_sizes("indexmill.families.heterograph.search", _TILE=8, _LINKS=5),
     *_sizes("indexmill.families.tri_graph.search", QUESTION_TILE=2, TILE_LINKS=4),
-    *_sizes("indexmill.families.zoom_graph.fine", _CELLS=64),
+    *_sizes("indexmill.families.zoom_graph.fine", _CELLS=64, _AT_ONCE=2, _BLOCKS=8, _BLOCK=3),
     *_sizes("indexmill.families.zoom_graph.graph", HELD_MATRICES=1),
     *_sizes("indexmill.families.zoom_graph.passages", HELD_SENTENCES=2),
     *_sizes("indexmill.families.zoom_graph.search", QUESTION_TILE=2, WALK_QUESTIONS=2, WALK_LINKS=2),
@@ -141,6 +152,10 @@ MEMOS: tuple[Memo, ...] = (
     Memo("indexmill.models.embedder", "_features"),
     Memo("indexmill.text.terms", "_remembered"),
     Memo("tasks.families.lsh_tree.texts", "_summaries"),
+    Memo("tasks.llm.answers", "_validator"),
+    Memo("tasks.stages.ingest.sources", "_place_of"),
+    Memo("tasks.stages.ingest.formats.tesseract", "_content_digest"),
+    Memo("tasks.stages.ingest.formats.tesseract", "_described"),
 )
 
 
@@ -154,7 +169,9 @@ def make_tiny(patch: pytest.MonkeyPatch, *, layout: bool = True, close: bool = F
 
     layout: also those that shape what is published. close: also the limits of exact results.
     """
-    patch.setattr(supervisor, "_scan_here", lambda files, settings, folder, cuts: spill.scan(files, settings, folder, cuts=cuts))
+    patch.setattr(
+        supervisor, "_scan_here", lambda files, settings, folder, cuts: spill.scan(files, settings, folder, cuts=cuts)
+    )
     for size in SIZES:
         if (layout or not size.layout) and (close or not size.close):
             patch.setattr(f"{size.module}.{size.name}", size.tiny)
