@@ -28,12 +28,13 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.config import Configuration
 from tasks.core.report import Silent
+from tasks.families.zoom_graph import compare
 from tasks.pipeline.plan.plan import Plan
 from tests.contracts.test_families import CASES
 from tests.corpora import Documents, told_of
 from tests.flows.children import collect
 from tests.storage.quick import quick_folder
-from tests.tasks.indexes import Index, edited, traces
+from tests.tasks.indexes import Index, edited, only, traces
 from tests.tiny_sizes import make_tiny
 
 ROWS = told_of(12)
@@ -177,7 +178,8 @@ def test_a_dozen_documents_have_many_shards_and_several_pieces_of_each(both: Bot
     assert artifacts["entities"] >= 8
     assert min(artifacts[name] for name in ("document_links", "entity_links", "summaries", "elements")) >= 2
     assert max(pq.read_metadata(file).num_row_groups for file in files) >= 8
-    for stage in ("count_names", "resolve", "compare_rows", "lsh_summaries", "community_reports", "elements"):
+    assert both.tiny.counts(both.outcomes[0], "compare_rows")["parts_made"] >= 4  # ranges of documents and of entities
+    for stage in ("count_names", "resolve", "lsh_summaries", "community_reports", "elements"):
         assert len(both.tiny.labels(stage)) > 1, stage
 
 
@@ -205,6 +207,28 @@ def test_a_build_makes_what_its_plan_said(both: Both) -> None:
     assert both.outcomes[1].vectors_reused > both.outcomes[1].vectors_made > 0
     nothing = both.tiny.plan(EDITED)
     assert (nothing.publishes, nothing.parts.made) == (False, 0)
+
+
+@pytest.fixture(scope="module")
+def compared_again() -> Iterator[tuple[Plan, dict[str, int]]]:
+    """A night in which every document changes: its plan, and what a report counts of the ranges of rows."""
+    rows = told_of(5)
+    with quick_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "PACKS_PER_RANGE", 1)
+        index = ManyShards(folder / "store", families=only("zoom_graph"))
+        index.planned(rows)
+        changed = {name: (title, f"{name} lit a lamp. {text}") for name, (title, text) in rows.items()}
+        plan, outcome = index.planned(changed)
+        yield plan, index.counts(outcome, "compare_rows")
+
+
+def test_a_plan_counts_ranges_of_rows_that_may_be_compared_again(
+    compared_again: tuple[Plan, dict[str, int]],
+) -> None:
+    """Whether so few rows change that links are refreshed is known once the rows are made."""
+    plan, counts = compared_again
+    assert counts["parts_made"] == plan.stages["compare_rows"].made > 1
+    assert plan.stages["compare_rows"].certain == 0
 
 
 def test_nothing_is_damaged(both: Both) -> None:
