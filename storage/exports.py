@@ -21,6 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
+from indexmill.store import tables
 from indexmill.store.exported import MANIFEST_FILE, exported_name
 from indexmill.store.folder import BLOB_ADVICE
 from indexmill.store.layout import export_name, export_prefix
@@ -28,7 +29,6 @@ from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Digest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
-from indexmill.store.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all
 from storage.folder import sync_folder
 from storage.protocol import Store
@@ -111,7 +111,7 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
     with _writing(path), _new_file(path) as descriptor:
         with writer(_Sink(descriptor), schema) as parquet:
             for group in _groups(pieces):
-                parquet.write_table(group, row_group_size=ROWS_PER_GROUP)
+                parquet.write_table(group, row_group_size=tables.ROWS_PER_GROUP)
         os.fsync(descriptor)
 
 
@@ -120,7 +120,7 @@ def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     for piece in pieces:
         held.append(piece)
-        if sum(map(len, held)) >= ROWS_PER_GROUP or sum(one.nbytes for one in held) >= _GROUP_BYTES:
+        if sum(map(len, held)) >= tables.ROWS_PER_GROUP or sum(one.nbytes for one in held) >= _GROUP_BYTES:
             yield pa.concat_tables(held)
             held = []
     if held:

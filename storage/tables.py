@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexmill.errors import StoreError
-from indexmill.store.tables import ROWS_PER_GROUP
+from indexmill.store import tables
 from schemas.tables import conform, stored
 from storage.protocol import Store
 
@@ -31,7 +31,7 @@ def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
     plain = stored(table).replace_schema_metadata(None).combine_chunks()
     sink = pa.BufferOutputStream()
     with writer(sink, plain.schema) as parquet:
-        parquet.write_table(plain, row_group_size=ROWS_PER_GROUP)
+        parquet.write_table(plain, row_group_size=tables.ROWS_PER_GROUP)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob
+from indexmill.retrieve import document_rights
 from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.document_rights import KEPT_READERS, DocumentRights
+from indexmill.retrieve.document_rights import DocumentRights
 from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rights import Access
@@ -182,7 +183,7 @@ class Masks:
         self._rights = None if access is None else DocumentRights(artifacts, access)
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
-        self._readable = lru_cache(maxsize=KEPT_READERS)(self._readable_passages)
+        self._readable = lru_cache(maxsize=document_rights.KEPT_READERS)(self._readable_passages)
 
     def mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
         """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.

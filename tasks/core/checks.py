@@ -17,6 +17,7 @@ from tasks.core.stage import Input, Part
 
 __all__ = ["Check", "CheckError", "check_lengths", "check_pack", "columns", "refuse_if"]
 
+_TILE = 65_536  # vectors whose lengths are in memory at once
 _UNIT = 1e-3  # tolerance of the length of a published vector, around 1
 
 
@@ -57,8 +58,8 @@ def columns(part: Part[Any], name: str, *columns: str) -> pl.DataFrame:
 
 def check_lengths(vectors: NDArray[Any], where: str) -> None:
     """Raise CheckError if one of the vectors (n, d) is not of unit length."""
-    for first in range(0, len(vectors), 65_536):
-        lengths = np.linalg.norm(vectors[first : first + 65_536], axis=1)
+    for first in range(0, len(vectors), _TILE):
+        lengths = np.linalg.norm(vectors[first : first + _TILE], axis=1)
         refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")
 
 

@@ -7,7 +7,7 @@ whatever the number of threads and the size of the tiles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 NOTHING = np.iinfo(np.int64).max
+
+EXACT_VECTORS = 16_384
+"""The most vectors that are compared all with all, unless the caller says otherwise."""
 
 _CELLS = 1 << 22  # products in memory at once
 _BLOCK = 2048  # vectors compared with a question at once
@@ -37,7 +40,7 @@ class ListSettings:
     each vector is compared with its `probes` nearest lists.
     """
 
-    exact: int = 16_384
+    exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16
 
 

@@ -136,8 +136,8 @@ class Run(Protocol):
         """True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         ...
 
-    def mark_uncertain(self) -> None:
-        """Mark the following parts, up to the next part of the whole corpus, as possibly not needed."""
+    def mark_uncertain(self, stage: str = "") -> None:
+        """Mark the parts of a stage as possibly not needed; without one, those up to the next of the whole corpus."""
         ...
 
     def counts(self, stage: str) -> Counter[str]:

@@ -16,10 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves", "shard_groups"]
-
-SHARD_TOKENS = 128_000
-"""The most tokens of a shard, unless one document alone has more: what a changed document makes anew."""
+__all__ = ["assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves", "shard_groups"]
 
 Hashes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
@@ -41,7 +38,7 @@ def estimate_tokens(utf8_bytes: int) -> int:
     return utf8_bytes // 4 + 1
 
 
-def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int = SHARD_TOKENS, letter: str = "p") -> dict[str, Rows]:
+def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int, letter: str = "p") -> dict[str, Rows]:
     """The rows of each shard, by label: labels sorted, the rows of a label in the order of their hashes.
 
     `hashes` is (n, 32) uint8 without repeats, `tokens` (n,) int64, not negative. Raises ValueError otherwise.

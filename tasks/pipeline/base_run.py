@@ -144,5 +144,5 @@ class BaseRun:
         """The arrays of a pack; None if it is missing: it is only planned, or was lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
-    def mark_uncertain(self) -> None:
+    def mark_uncertain(self, stage: str = "") -> None:
         """Do nothing: only a plan has uncertain parts."""

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.stages.resolve import entity_ranges, name_counts
 from tests import corpora
 from tests.corpora import Documents
 from tests.storage.quick import quick_folder
@@ -158,6 +157,7 @@ def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(quick: Path, lef
 
 
 @settings(max_examples=6)
+@example(first=2, nights=[[("add many", 0)], [("delete most", 0)], [("add many", 1)]])
 @example(first=8, nights=[[("add", 0)]])  # A shard falls apart; one half has the documents of the whole.
 @given(first=st.integers(min_value=1, max_value=10), nights=_NIGHTS)
 def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
@@ -174,19 +174,6 @@ def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
     communities_in: str, first: int, nights: list[list[tuple[str, int]]]
 ) -> None:
     with quick_folder() as folder:
-        check_nights(folder, first, nights, communities_in)
-
-
-@pytest.mark.parametrize("communities_in", [None, "community_tree"])
-@settings(max_examples=2)
-@example(first=2, nights=[[("add many", 0)], [("delete most", 0)], [("add many", 1)]])
-@given(first=st.integers(min_value=1, max_value=10), nights=_NIGHTS)
-def test_so_it_is_where_entities_are_resolved_in_ranges(
-    communities_in: str | None, first: int, nights: list[list[tuple[str, int]]]
-) -> None:
-    with quick_folder() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entity_ranges, "SHARDS_PER_RANGE", 1)
-        patch.setattr(name_counts, "SHARDS_PER_GROUP", 2)
         check_nights(folder, first, nights, communities_in)
 
 

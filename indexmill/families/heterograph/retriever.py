@@ -16,8 +16,8 @@ from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.parameters import HeterographParameters
 from indexmill.families.heterograph.search import Entries, Walked, within_budget
 from indexmill.hits import Hit
+from indexmill.retrieve import base
 from indexmill.retrieve.base import (
-    EXPLAINED_TOGETHER,
     Allowed,
     Explanations,
     PassageRetriever,
@@ -140,7 +140,7 @@ class HeterographReader(PassageRetriever):
         )
         hits = []
         told: Iterator[Explanations]
-        while tile := list(islice(listed, EXPLAINED_TOGETHER)):
+        while tile := list(islice(listed, base.EXPLAINED_TOGETHER)):
             told = self._explain(entered, tile) if asked.explain else repeat(None, len(tile))
             for one, reasons in zip(tile, told, strict=True):
                 hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed, asked.readable))

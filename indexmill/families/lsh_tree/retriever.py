@@ -15,7 +15,8 @@ from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.families.lsh_tree.search import Nodes, candidates
 from indexmill.families.lsh_tree.summaries import summaries_of, summary_vectors
 from indexmill.hits import Hit
-from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve import base
+from indexmill.retrieve.base import Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.mention_links import MENTION_LINKS, sentence_starts
@@ -77,7 +78,7 @@ class LshTreeReader(PassageRetriever):
         above = nearest(summary_vectors(self._artifacts), asked.vectors, k, summaries)
         ranked = zip(self._leaves.rank(asked, k, self._setting), above, strict=True)
         hits: list[list[Hit]] = []
-        while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
+        while tile := list(islice(ranked, base.EXPLAINED_TOGETHER)):
             found = []
             for passages, (rows, scores) in tile:
                 nodes = candidates(Nodes(passages.rows, passages.scores), Nodes(rows + first, scores), k, self._setting)

@@ -45,12 +45,12 @@ EXACT_NODES = 100_000
 _TILE = 2**23  # products in memory at once
 
 
-def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int = EXACT_NODES) -> Edges:
+def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
     """The graph's links, and those to the k nearest nodes that reach the threshold."""
     return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
 
 
-def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int = EXACT_NODES) -> Edges:
+def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int | None = None) -> Edges:
     """The links that at least one node keeps, of the graph's links and those to the k nearest nodes."""
     size = len(graph.ids)
     union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
@@ -76,7 +76,7 @@ def weighted(graph: Graph, edges: Edges) -> Weighted:
     return Weighted(len(graph.ids), edges, np.maximum(graph.cosines(edges), FLOOR))
 
 
-def _nearest(graph: Graph, k: int, threshold: float, exact: int) -> Edges:
+def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges:
     """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold; ties to the smaller row.
 
     Nodes are compared in tiles of rows; products on the grid are exact, so the tiling does not change the result.
@@ -84,7 +84,7 @@ def _nearest(graph: Graph, k: int, threshold: float, exact: int) -> Edges:
     size = len(graph.ids)
     found = [np.empty((0, 2), dtype=np.int64)]
     reach = np.float32(np.ceil(threshold * UNIT))
-    if k and size > exact:
+    if k and size > (EXACT_NODES if exact is None else exact):
         lists = Lists(graph.grid, hash_order(id_hashes(graph.ids)), ListSettings(exact=0))
         near = lists.nearest(graph.grid, k, alone=True)
         ones, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()

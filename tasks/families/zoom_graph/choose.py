@@ -16,7 +16,7 @@ translated and turned into pairs in its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.similar import LARGEST_STEP, STEP
 from indexmill.retrieve.columns import runs
 from indexmill.retrieve.grid import UNIT
-from tasks.families.zoom_graph.moments import SAMPLE, Moments, Polynomials
+from tasks.families.zoom_graph.moments import Moments, Polynomials
 
 __all__ = [
     "MOST_ROWS",
@@ -47,6 +47,9 @@ Keys = NDArray[np.int64]
 MOST_ROWS = 1 << 23
 """The most rows, so that a row, a similarity and another row fit 63 bits."""
 
+SAMPLE = 8192
+"""Rows from which the remainder of estimated moments is taken."""
+
 _STRIP = 256  # rows compared at once: 512 take 100 MB more of 48,000 rows, and no less time
 _TILE = 1 << 15  # rows with which they are compared at once, where moments are estimated
 _PIECE = 1 << 20  # choices of which something is computed at once
@@ -63,7 +66,7 @@ class LinkRule:
     threshold: float = 3.0
     cap: int = 64
     exact_rows: int = 65_536
-    sample: int = SAMPLE
+    sample: int = field(default_factory=lambda: SAMPLE)
 
     def is_exact(self, rows: int) -> bool:
         """True if the moments of so many rows are exact."""

@@ -88,8 +88,12 @@ def _compared(run: Run, spec: PartSpec) -> PartSpec:
     settings: Any = spec.settings
     keyed = compare.CompareSettings(**settings.keyed(), source=SOURCES[spec.shard])
     ranges = {f"{spec.shard}-{bits}": replace(keyed, bits=bits) for bits in row_ranges(len(spec.inputs))}
-    if len(ranges) == 1 or _is_made(run, spec) or _can_refresh(run, spec):
+    if len(ranges) == 1 or _is_made(run, spec):
         return spec
+    if _can_refresh(run, spec):
+        if run.makes_parts:
+            return spec
+        run.mark_uncertain(compare.STAGE.name)
     parts = run.make(compare.STAGE, [PartSpec(label, spec.inputs, own) for label, own in ranges.items()])
     choices = tuple(parts[label].outputs["choices"] for label in ranges if label in parts)  # a replay makes none
     return replace(spec, settings=replace(settings, choices=choices))
@@ -102,7 +106,7 @@ def _is_made(run: Run, spec: PartSpec) -> bool:
 
 
 def _can_refresh(run: Run, spec: PartSpec) -> bool:
-    """True if the previous version has links of most of the rows; a plan, which lacks new rows, takes any links."""
+    """True if the previous version has links of most of the rows; in a plan, which lacks new rows, if it may have."""
     earlier = run.earlier_part(STAGE.name, spec.shard)
     if earlier is None or run.cold or earlier.row_space != row_space_of(STAGE, spec.settings):
         return False

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.similar import LARGEST_STEP, STEPS_PER_UNIT
 from indexmill.retrieve.grid import UNIT
 
-__all__ = ["GRAIN", "SAMPLE", "Moments", "Polynomials", "exponentials", "remainders"]
+__all__ = ["GRAIN", "Moments", "Polynomials", "exponentials", "remainders"]
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -35,9 +35,6 @@ REMAINDER_UNITS = 1 << 14
 
 GRAIN = 32
 """Steps of similarity between two limits."""
-
-SAMPLE = 8192
-"""Rows from which the remainder of estimated moments is taken."""
 
 _TILE = 8192  # columns whose exponentials are in memory at once
 _MOST = 1 << 24  # above every product on the grid

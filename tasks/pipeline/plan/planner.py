@@ -84,6 +84,7 @@ class Planner(CorpusRun):
         self._llm: list[LlmUse] = []
         self._texts: list[EncoderTexts] = []
         self._in_doubt = False  # True if the current layer of summaries may not be needed
+        self._stages_in_doubt: set[str] = set()
 
     def plan(self, history: Iterable[Run], workers: int) -> Plan:
         """Go through all stages and return the plan.
@@ -161,9 +162,12 @@ class Planner(CorpusRun):
         self._in_doubt = self._in_doubt or not wants_another(least)
         return super().wants_layer(stage, label, wants_another, parts, table)
 
-    def mark_uncertain(self) -> None:
+    def mark_uncertain(self, stage: str = "") -> None:
         """Mark the following parts, up to the next part of the whole corpus, as possibly not needed."""
-        self._in_doubt = True
+        if stage:
+            self._stages_in_doubt.add(stage)
+        else:
+            self._in_doubt = True
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         wanted = list(specs)
@@ -191,7 +195,8 @@ class Planner(CorpusRun):
             if key not in seen:  # shards with the same inputs share one part
                 seen.add(key)
                 outputs = parts[spec.shard].outputs
-                certain = not (self._in_doubt or self._may_not_exist(stage, spec))
+                in_doubt = self._in_doubt or stage.name in self._stages_in_doubt
+                certain = not (in_doubt or self._may_not_exist(stage, spec))
                 if not certain:
                     self._labels |= dict.fromkeys(outputs.values(), spec.shard)
                 self.planned.append(PlannedPart(stage, spec, key, key in made, outputs, certain=certain))

@@ -18,6 +18,8 @@ __all__ = ["fetched", "needs_fetching"]
 
 _AT_ONCE = 16
 """Objects of a bucket that are asked for at once."""
+_PIECE = 1 << 20
+"""The bytes of an object in memory at once."""
 
 
 def needs_fetching(file: SourceFile) -> bool:
@@ -63,7 +65,7 @@ def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
     assert file.place is not None  # noqa: S101 - the caller has looked
     try:
         with place_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:
-            shutil.copyfileobj(stream, sink, 1 << 20)
+            shutil.copyfileobj(stream, sink, _PIECE)
     except ChangedError as error:
         return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}", stale=True)
     except OSError as error:

@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 
 from indexmill.errors import StoreError
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
-from tasks.core.shards import SHARD_TOKENS, hash_order, id_hash, leaves
+from tasks.core.shards import hash_order, id_hash, leaves
+from tasks.stages.ingest import spill_files
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.spill import ScanResult
 from tasks.stages.ingest.spill_files import (
     CARRIED_SCAN,
     INDEX,
     KNOWN,
-    PIECE_BITS,
     documents_file,
     index_file,
     open_spilled,
@@ -76,6 +76,7 @@ _KNOWN_FILE = "known.arrow"
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _GATHERED = 50_000  # winners whose ids are in memory at a time
+_COMPARED = 1 << 20  # id hashes compared at a time with those before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class ShardPlan:
 def plan(
     results: Iterable[ScanResult],
     spill_folder: str | os.PathLike[str],
-    shard_tokens: int = SHARD_TOKENS,
+    shard_tokens: int,
     *,
     poison: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     forgotten: Collection[bytes] = (),
@@ -221,7 +222,7 @@ def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
 
 def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
     """Remove the spill files whose documents all belong to shards before this one."""
-    first = int((shard.label[1:] + "0" * PIECE_BITS)[:PIECE_BITS], 2)
+    first = int((shard.label[1:] + "0" * spill_files.PIECE_BITS)[: spill_files.PIECE_BITS], 2)
     for piece in range(first):
         for file in Path(spill_folder).glob(documents_file("*", piece)):
             file.unlink(missing_ok=True)
@@ -416,9 +417,8 @@ def _winners(
     id hashes; the rows with another content; and the winner of each loser.
     """
     same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
-    step = 1 << 20
-    for low in range(1, len(order), step):
-        high = min(low + step, len(order))
+    for low in range(1, len(order), _COMPARED):
+        high = min(low + _COMPARED, len(order))
         same[low:high] = (hashes[order[low:high]] == hashes[order[low - 1 : high - 1]]).all(axis=1)
     several = same.copy()
     several[:-1] |= same[1:]

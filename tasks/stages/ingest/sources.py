@@ -105,6 +105,7 @@ _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
+_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # of files that one call reads
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _KNOWN = (
@@ -238,9 +239,7 @@ def place_of(settings: PlaceSettings, scratch: str) -> FilePlace:
     return _place_of(settings.model_dump_json(by_alias=True), scratch)
 
 
-def batches(
-    files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
-) -> Iterator[tuple[SourceFile, ...]]:
+def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
     """The files in order, in groups large enough for a task each: small files share a group."""
     group: list[SourceFile] = []
     size = 0
@@ -248,7 +247,7 @@ def batches(
         if file.kind == RECORDS:  # by itself: its rows are in order
             yield (file,)
             continue
-        if group and (size + file.size > most_bytes or len(group) >= most_files):
+        if group and (size + file.size > _BATCH_BYTES or len(group) >= _BATCH_FILES):
             yield tuple(group)
             group, size = [], 0
         group.append(file)

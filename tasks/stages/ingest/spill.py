@@ -27,6 +27,7 @@ from indexmill.store.tables import LOCATIONS
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
+from tasks.stages.ingest import spill_files
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, Refusal, Row, document_of
 from tasks.stages.ingest.formats.readers import read
 from tasks.stages.ingest.language import with_language
@@ -35,7 +36,6 @@ from tasks.stages.ingest.sources import RECORDS, TEXT_KINDS, SourceFile
 from tasks.stages.ingest.spill_files import (
     CARRIED_SCAN,
     INDEX,
-    PIECE_BITS,
     documents_file,
     index_file,
     open_spilled,
@@ -60,6 +60,8 @@ _COSTLY = frozenset({"reader-failed", "too-slow"})
 
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
+_RESPILLED_ROWS = 1024  # that are Python objects at once
+_REFUSALS = 4096  # in memory at once
 _LOCATION_BYTES = 256  # of one in memory
 
 
@@ -145,7 +147,7 @@ def scan(
                     unsure[file.name] = None
                 refused[found.reason] += 1
                 refusals.append(quarantine_row(file.name, found.line, found.document_id, found.reason, found.detail))
-                if len(refusals) >= 4096:
+                if len(refusals) >= _REFUSALS:
                     quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
                     refusals = []
             if file.kind == RECORDS and until is None:
@@ -227,7 +229,7 @@ def respill(
     read, refusals = (table.filter(pc.is_in(table.column("file"), sure)) for table in (read, refusals))
     name, folder = _name_of(files), Path(spill_folder)
     with _scan_writers(name, folder) as (rows, quarantine):
-        for batch in read.to_batches(max_chunksize=1024):
+        for batch in read.to_batches(max_chunksize=_RESPILLED_ROWS):
             for row in batch.to_pylist():
                 file = row.pop("file")
                 places = tuple(
@@ -246,7 +248,7 @@ def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tu
     """The documents of a scan, with a column `file`, in the order of their hashes; and the refused rows."""
     folder = Path(spill_folder)
     pieces = [DOCUMENTS.empty_table()]
-    files = [folder / documents_file(result.name, piece) for piece in range(1 << PIECE_BITS)]
+    files = [folder / documents_file(result.name, piece) for piece in range(1 << spill_files.PIECE_BITS)]
     pieces += [open_spilled(file).read_all() for file in files if file.exists()]
     index = open_spilled(folder / index_file(result.name)).read_all()
     index = index.filter(pc.invert(index.column("gone")))

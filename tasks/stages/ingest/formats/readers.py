@@ -47,6 +47,7 @@ _HEAD = 300
 _MAX_COLUMNS = 10_000
 _MOST_REFUSED = 100_000
 _MOST_FOOTER = 32 << 20
+_ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # of Parquet in memory at once; the last of repeated texts
 _ROW_BYTES = 64  # overhead of a row, even an empty one
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -302,8 +303,8 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = (group.column(number) for group in groups for number in range(group.num_columns))
     repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
-    average = (4 << 20) * metadata.num_rows // max(1, sum(group.total_byte_size for group in groups))
-    rows: int = max(1, min(64, average, (256 << 20) // max(1, repeated)))
+    average = _ROWS_BYTES * metadata.num_rows // max(1, sum(group.total_byte_size for group in groups))
+    rows: int = max(1, min(_ROWS, average, _REPEATED // max(1, repeated)))
     return rows
 
 
