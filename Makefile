@@ -1,7 +1,7 @@
 # make demo     create .venv, install, build an index of the sample corpus, ask it a question
 # make test     create .venv, install, run the tests
 # make test-slow  the tests that take more than a second of processor time, and property tests with many examples
-# make mutants  mutation tests: whether the tests notice changed lines (minutes)
+# make mutants ROOM=storage/lease.py  mutation tests: whether the tests notice changes of a room or module (minutes)
 # make lint     ruff and mypy
 # make vendor   compare the JavaScript of the explorer with npm
 
@@ -10,6 +10,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
+# What `make mutants` changes, and which of its mutants: those whose number ends so, a digit a tenth.
+ROOM ?= storage
+DIGITS ?= 7
 
 .PHONY: install demo test test-slow mutants lint vendor clean
 
@@ -40,7 +43,7 @@ test-slow: install
 	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or deep"
 
 mutants: install
-	$(BIN)/python -m benchmarks.mutants
+	$(BIN)/python -m benchmarks.mutants $(ROOM) --digits $(DIGITS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -215,7 +215,11 @@ def main() -> None:
         for documents in sizes:
             store = Path(folder) / str(documents)
             row = backfill(corpus_of(chosen.state, documents, Path(folder)), store, chosen)
-            again = [sys.executable, "-c", f"from benchmarks.backfill import *; stages_of(Path({str(store)!r}))"]
+            again = [
+                sys.executable,
+                "-c",
+                f"from benchmarks.backfill import Path, stages_of; stages_of(Path({str(store)!r}))",
+            ]
             row["stages"] = json.loads(subprocess.run(again, check=True, stdout=subprocess.PIPE).stdout)
             rows.append(row)
             print(shown(row), flush=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import pkgutil
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,6 @@ SUFFIXES = (".json", ".jsonl", ".md", ".py", ".yaml", ".service")
 OTHERS = {"--build-arg", "--community-level", "--scale", "--help"}
 OTHERS |= {"--lifetime-restart", "--nanny-port", "--no-dashboard", "--worker-port"}
 """Options of Docker, GraphRAG, Compose and Dask's workers, and of every command."""
-
-each_page = pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
 
 
 def _parts(page: Path) -> tuple[str, list[str]]:
@@ -76,15 +77,12 @@ def _anchors(page: Path) -> set[str]:
     return {heading.lower().translate(dropped).replace(" ", "-") for heading in headings}
 
 
-@each_page
-def test_links_and_anchors_resolve(page: Path) -> None:
-    broken = []
+def _broken_links(page: Path) -> Iterator[str]:
     for link in _links(page):
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
         if not target.exists() or (anchor and anchor not in _anchors(target)):
-            broken.append(link)
-    assert broken == []
+            yield link
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:
@@ -98,6 +96,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert sorted(set(PAGES) - seen) == []
 
 
+@cache
 def _commands() -> dict[str, set[str]]:
     """The options of each command; those of its commands, where it has some, are among them."""
     context = click.Context(cli)
@@ -110,48 +109,53 @@ def _commands() -> dict[str, set[str]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def commands() -> dict[str, set[str]]:
-    return _commands()
-
-
-@pytest.fixture(scope="module")
-def benchmarks() -> str:
+@cache
+def _benchmarks() -> str:
     return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py"))
 
 
-@each_page
-def test_commands_and_options_exist(page: Path, commands: Mapping[str, set[str]], benchmarks: str) -> None:
+def _unknown_commands(page: Path) -> Iterator[str]:
+    commands = _commands()
     every = set().union(*commands.values())
-    wrong = []
     for code in _codes(page):
         options = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", code)) - OTHERS
         called = re.search(r"(?<!\S)(?<!-n )indexmill ([a-z]+)", code)  # not the namespace of kubectl
         name = called[1] if called else code.partition(" ")[0]
         if called and name not in commands:
-            wrong.append(code)
+            yield code
         elif name in commands:
-            wrong += [code] if options - commands[name] else []
+            yield from [code] if options - commands[name] else []
         elif code.startswith("--") or "benchmarks." in code:
-            wrong += [code for option in options if option not in every and f'"{option}"' not in benchmarks]
-    assert wrong == []
+            yield from (code for option in options if option not in every and f'"{option}"' not in _benchmarks())
 
 
-@each_page
-def test_modules_and_files_exist(page: Path) -> None:
+def _missing_files(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     paths = {path.rstrip(".") for path in re.findall(rf"(?<![\w/.])(?:{ROOMS})/[\w./<>*-]+", text)}
-    missing = [path for path in paths if path.endswith(SUFFIXES) and "<" not in path and not (ROOT / path).exists()]
+    yield from (p for p in paths if p.endswith(SUFFIXES) and "<" not in p and not (ROOT / p).exists())
     for room, name in re.findall(r"python -m (\w+)\.(\w+)", text):
-        missing += [] if (ROOT / room / f"{name}.py").exists() else [f"{room}.{name}"]
-    assert missing == []
+        if not (ROOT / room / f"{name}.py").exists():
+            yield f"{room}.{name}"
 
 
-@each_page
-def test_names_of_the_package_can_be_imported(page: Path) -> None:
+def _missing_names(page: Path) -> Iterator[str]:
+    """Names of the package that cannot be imported."""
     names = {found[0] for code in _spans(_parts(page)[0]) if (found := re.match(r"indexmill(\.\w+)+", code))}
-    for name in sorted(name for name in names if not name.endswith(SUFFIXES)):
+    for name in names:
+        if not name.endswith(SUFFIXES) and not _can_be_imported(name):
+            yield name
+
+
+def _can_be_imported(name: str) -> bool:
+    """Whether there is a module, or something in one; a module is not loaded: that of a framework takes seconds."""
+    with contextlib.suppress(ModuleNotFoundError):
+        if importlib.util.find_spec(name) is not None:
+            return True
+    try:
         pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def _is_setting(keys: list[str]) -> bool:
@@ -204,9 +208,22 @@ def _settings(page: Path) -> Iterator[list[str]]:
                 yield ["families", family, *([] if _is_setting(["families", family, name]) else ["parameters"]), name]
 
 
-@each_page
-def test_settings_exist(page: Path) -> None:
-    assert sorted({".".join(keys) for keys in _settings(page) if not _is_setting(keys)}) == []
+def _unknown_settings(page: Path) -> Iterator[str]:
+    yield from (".".join(keys) for keys in _settings(page) if not _is_setting(keys))
+
+
+CHECKS: Mapping[str, Callable[[Path], Iterator[str]]] = {
+    "links": _broken_links,
+    "commands and options": _unknown_commands,
+    "modules and files": _missing_files,
+    "names of the package": _missing_names,
+    "settings": _unknown_settings,
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
+def test_what_a_page_names_exists(page: Path) -> None:
+    assert {subject: missing for subject, check in CHECKS.items() if (missing := sorted({*check(page)}))} == {}
 
 
 def test_the_tables_of_the_format_are_those_of_the_code() -> None:

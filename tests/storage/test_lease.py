@@ -237,8 +237,10 @@ def test_a_damaged_lease_is_named(store: FolderStore) -> None:
 
 def test_taking_the_lease_sweeps_what_dead_runs_left(store: FolderStore) -> None:
     (store.scratch("dead") / "big").write_bytes(b"")
+    store.scratch("one")
     with acquire(store, "one"):
         assert not (store.root / "tmp" / "run-dead").exists()
+        assert (store.root / "tmp" / "run-one").exists()
 
 
 def test_a_run_shows_as_running_only_while_it_holds_the_lease(store: FolderStore) -> None:

@@ -16,6 +16,8 @@ from indexmill.text.counted import counted
         (1, ("summary",), "1 summary"),
         (2, ("summary",), "2 summaries"),
         (3, ("batch",), "3 batches"),
+        (2, ("class",), "2 classes"),
+        (2, ("index",), "2 indexes"),
         (1, ("row was", "rows were"), "1 row was"),
         (2, ("row was", "rows were"), "2 rows were"),
         (2, ("gold document",), "2 gold documents"),
