@@ -16,7 +16,8 @@ report `--half odd`.
 The first table has recall at 5 and 10 documents and, of every method, the mean difference to the default method with an
 interval of 95 %: the 2.5th and 97.5th percentile of 2,000 resamples of the questions. Where the default is more than
 0.005 below the best of the others, it says so. The second counts what is found in hits of so many tokens, read in
-order; a hit that does not fit is passed over.
+order; a hit that does not fit is passed over. `--readme` prints the README's table instead, and writes its figures to
+docs/measurements/recall.json (`benchmarks.readme_table`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import indexmill
 from benchmarks.bootstrap import difference
 from benchmarks.budgets import cut, of_hits, recalled
 from benchmarks.machine import argument_parser, describe_machine
+from benchmarks.readme_table import DEFAULT, DEPTHS, FIGURES, TITLES, Column, column, table, write_columns
 from benchmarks.sets import SETS, Files, evidence_recall
 from indexmill.command.options import parameters_by_method
 from indexmill.errors import BadInput, IndexmillError
@@ -42,9 +44,7 @@ from indexmill.snapshot import Snapshot
 
 __all__ = ["BUDGETS", "Results", "half_of", "names", "print_baseline", "print_budgets", "print_recall", "within"]
 
-DEPTHS = (5, 10)
 BUDGETS = (500, 1_000, 2_000)
-DEFAULT = next(iter(METHODS))
 BELOW = 0.005
 """How far the default may be below the best of the others."""
 
@@ -241,6 +241,21 @@ def print_baseline(results: Results, before: Results) -> None:
     print("\n".join(_table([*header, "ms"], rows)))
 
 
+def readme_columns(results: Results, chosen: argparse.Namespace) -> dict[str, Column]:
+    """The README's columns of the sets that were asked, each with the command that measures it again."""
+    columns = {}
+    for name in TITLES.keys() & results.keys():
+        about = json.loads((chosen.work / "results" / name / "about.json").read_text())
+        if about["settings"]:
+            raise SystemExit(f"{name}: the results are of {', '.join(about['settings'])}, not of the default settings")
+        recall = {method: [_mean(_values(name, each, k)) for k in DEPTHS] for method, each in results[name].items()}
+        families = " --families all" if set(COSTLY) <= recall.keys() else ""
+        command = f"python -m benchmarks.protocol DATA WORK{families} --sets {name} --readme"
+        with indexmill.open(about["store"], version=about["version"]) as snapshot:
+            columns[name] = column(command, snapshot, recall, len(results[name][DEFAULT]))
+    return columns
+
+
 def names(text: str) -> list[str]:
     """Names with commas between, as the options take them."""
     return [one.strip() for one in text.split(",") if one.strip()]
@@ -263,12 +278,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="METHOD.NAME=VALUE")
     parser.add_argument("--half", choices=("all", "even", "odd"), default="all", help="of the questions, by place")
     parser.add_argument("--matrix", action="store_true", help="a short table first, a column for each method")
+    parser.add_argument("--readme", action="store_true", help="print the README's table, and keep its figures")
     parser.add_argument("--baseline", type=Path, metavar="DIR", help="results of an earlier run, WORK/results of it")
     chosen = parser.parse_args(argv)
     if unknown := sorted(set(chosen.sets or ()) - set(SETS)):
         parser.error(f"there are no sets {', '.join(unknown)}; there are {', '.join(SETS)}")
     if unknown := sorted(set(chosen.methods or ()) - set(METHODS)):
         parser.error(f"there are no methods {', '.join(unknown)}; there are {', '.join(METHODS)}")
+    if chosen.readme and (chosen.methods or chosen.settings or chosen.half != "all"):
+        parser.error("--readme takes all methods, all questions and the default settings")
     if chosen.sets is None:
         chosen.sets = [name for name, one in SETS.items() if one.quick == chosen.quick or name == "cranfield"]
     return chosen
@@ -284,6 +302,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     everything = read(chosen.work / "results", chosen.sets, chosen.methods)
     if not everything:
         raise SystemExit(f"{chosen.work / 'results'}: there are no results of {', '.join(chosen.sets)}")
+    if chosen.readme:
+        print("\n".join(table(write_columns(FIGURES, readme_columns(everything, chosen)))))
+        return
     results = half_of(everything, chosen.half)
     which = "" if chosen.half == "all" else f", {chosen.half} questions"
     counts = ", ".join(f"{name} {len(next(iter(of_set.values()))):,}" for name, of_set in results.items())

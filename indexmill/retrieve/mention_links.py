@@ -7,7 +7,7 @@ after shard, entities by their ids. Matrices and their transposes are put togeth
 Within a shard, entities stand in the order of their ids. So the columns of a row ascend whether they are numbered in
 the shard or in the corpus, and nothing is sorted but the links of one shard at a time, for the transposes: the links
 of an entity are laid out shard after shard. That takes a quarter less time than sorting all links, and a fraction of
-the memory. docs/measurements/builds.md says what else was tried.
+the memory.
 """
 
 from __future__ import annotations

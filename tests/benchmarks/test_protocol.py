@@ -9,9 +9,12 @@ import pytest
 
 from benchmarks import protocol, sets
 from benchmarks.protocol import half_of, main, print_baseline, print_budgets, print_recall, within
+from benchmarks.readme_table import FIGURES, ROWS, TITLES, cells, read_columns, table
 from benchmarks.sets import Files, QuestionSet, cut
 from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, read_results, recall
+from indexmill.retrieve.registry import METHODS
 from tests.indexmill.small_snapshot import publish
+from tests.paths import ROOT
 
 
 def hit(document: str, tokens: int, kind: str = "passage") -> FoundHit:
@@ -146,6 +149,48 @@ def test_a_run_keeps_what_was_found_and_makes_its_tables_again_without_asking(
     assert "| set | fused | dense |\n| --- | --- | --- |\n| cranfield | 1.000 / 1.000 | 1.000 / 1.000 |" in made
     assert "Questions, odd questions: cranfield 1" in made
     assert "| 1.000 to 1.000 | +0.000 [+0.000, +0.000] |" in made
+
+
+def test_the_readmes_table_is_printed_from_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path / "stores" / "hotpot")
+    questions = tmp_path / "questions.jsonl"
+    lines = [{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"]}] * 2
+    questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = Files(tmp_path / "corpus.jsonl", questions)
+    monkeypatch.setitem(sets.SETS, "hotpot", QuestionSet(lambda data, out: files))
+    figures = tmp_path / "recall.json"
+    figures.write_text(FIGURES.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(protocol, "FIGURES", figures)
+    command = [str(tmp_path), str(tmp_path / "work"), "--stores", str(tmp_path / "stores"), "--sets", "hotpot"]
+    main([*command, "--readme"])
+    printed = capsys.readouterr().out.splitlines()
+    before, after = read_columns(FIGURES), read_columns(figures)
+    assert printed == list(table(after))
+    assert [name for name in before if before[name] != after[name]] == ["hotpot"]
+    assert (after["hotpot"]["documents"], after["hotpot"]["questions"]) == (4, 2)
+    assert after["hotpot"]["command"] == "python -m benchmarks.protocol DATA WORK --sets hotpot --readme"
+    assert after["hotpot"]["recall"]["5"]["dense"] == 1.0
+    assert after["hotpot"]["not_run"] == [method for method in ROWS if method not in ("dense", "fused")]
+    main([*command, "--set", "fused.dense=2", "--methods", "fused,dense"])
+    with pytest.raises(SystemExit, match="not of the default settings"):
+        main([*command, "--tables", "--readme"])
+
+
+def test_the_readme_has_the_figures_that_were_printed() -> None:
+    columns = read_columns(FIGURES)
+    assert list(columns) == list(TITLES)
+    assert set(ROWS) == set(METHODS)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(table(columns)) in readme, "print the table by `python -m benchmarks.protocol ... --readme`"
+
+
+def test_the_page_of_all_methods_has_the_readmes_figures() -> None:
+    page = (ROOT / "docs" / "measurements" / "methods.md").read_text(encoding="utf-8")
+    assert f"| recall at 5 / 10 | {' | '.join(f'`{method}`' for method in ROWS)} |" in page
+    for name, figures in read_columns(FIGURES).items():
+        assert f" | {' | '.join(cells(figures))} |\n" in page, name
 
 
 def test_what_there_is_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
