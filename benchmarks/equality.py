@@ -20,10 +20,10 @@ from benchmarks.machine import argument_parser, describe_machine, run_command
 from indexmill.store.reader import StoreReader
 
 
-def write_night(state: Path, night: int, folder: Path, documents: int, nights: int) -> Path:
+def write_night(state: Path, night: int, folder: Path, documents: int, nights: int, *options: str) -> Path:
     corpus = folder / f"night-{night}.jsonl"
     command = [sys.executable, str(state), str(night), str(corpus), "--docs", str(documents), "--nights", str(nights)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
     return corpus
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from indexmill.results import QuestionResult
 
-__all__ = ["SETS", "Files", "QuestionSet", "cut", "evidence_recall"]
+__all__ = ["SETS", "Files", "QuestionSet", "cut", "evidence_recall", "read_rows", "write_rows"]
 
 
 class Files(NamedTuple):
@@ -70,10 +70,10 @@ def _cut_of(whole: Make, documents: int) -> Make:
         found = Files(out / "corpus.jsonl", out / "questions.jsonl")
         if not found.questions.exists():
             source = whole(data, out / "whole")
-            corpus, questions = cut(_rows(source.corpus), _rows(source.questions), documents)
+            corpus, questions = cut(read_rows(source.corpus), read_rows(source.questions), documents)
             out.mkdir(parents=True, exist_ok=True)
-            _write(found.corpus, corpus)
-            _write(found.questions, questions)
+            write_rows(found.corpus, corpus)
+            write_rows(found.questions, questions)
         return found
 
     return make
@@ -115,12 +115,14 @@ def _made(out: Path, command: Sequence[str], target: Path, *options: str) -> Fil
     return found
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file."""
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write objects as JSON Lines; the file is there once it is whole."""
     draft = path.with_suffix(".new")
     draft.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     draft.replace(path)

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import boto3
 from moto.server import ThreadedMotoServer
 
-__all__ = ["FAULTS", "FaultProxy", "S3Bucket", "bucket_of", "s3_environment", "s3_service"]
+__all__ = ["FAULTS", "FaultProxy", "S3Bucket", "bucket_of", "s3_environment", "s3_service", "s3_variables"]
 
 _BUCKETS = itertools.count(1)
 
@@ -142,14 +142,18 @@ def s3_service(address: str = "127.0.0.1") -> Iterator[str]:
 @contextlib.contextmanager
 def s3_environment(endpoint: str, access_key: str = "tester", secret_key: str = "anything") -> Iterator[None]:  # noqa: S107
     """Let S3 be found at an endpoint."""
-    found = {
+    with patch.dict(os.environ, s3_variables(endpoint, access_key, secret_key)):
+        yield
+
+
+def s3_variables(endpoint: str, access_key: str = "tester", secret_key: str = "anything") -> dict[str, str]:  # noqa: S107
+    """What the environment names of S3 at an endpoint."""
+    return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": access_key,
         "AWS_SECRET_ACCESS_KEY": secret_key,
         "AWS_REGION": "us-east-1",
     }
-    with patch.dict(os.environ, found):
-        yield
 
 
 def bucket_of(endpoint: str) -> str:

@@ -1,0 +1,1 @@
+"""The acceptance run: the installed commands, as a user runs them, on documents that nobody here wrote."""

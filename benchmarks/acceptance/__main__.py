@@ -1,0 +1,92 @@
+"""The acceptance run: the installed commands on real documents, a line a row with its value and its floor.
+
+    python -m benchmarks.acceptance [DATA] [--work DIR] [--only ROW] [--json]
+
+DATA has the corpora: ../shared/data beside the checkout by default. A row whose data is not there counts as not run.
+Prefect, Dask, HTTP, MCP and the bucket are real ones, in processes of their own, and the encoder is the default one.
+
+--only runs the rows whose names contain ROW, with those that they need: `--only "2wiki: serve"`, `--only recall`; it
+may be repeated. Corpora, stores and the output of every command are in a temporary folder, or stay in --work DIR, which
+must be empty. Groups of rows run two at a time; CPU seconds are those of a row's own processes, without those that it
+killed. Exits with 1 if a row fails or is below its floor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.acceptance.corpora import TECHDOCS, WIKI
+from benchmarks.acceptance.durability import DURABILITY
+from benchmarks.acceptance.floors import TECHDOCS_RECALL, WIKI_RECALL
+from benchmarks.acceptance.journey import journey
+from benchmarks.acceptance.rows import Group, Row, run_group
+from benchmarks.acceptance.table import exit_code, markdown, to_json
+from benchmarks.machine import argument_parser, describe_machine
+
+DATA = Path(__file__).parents[2] / "../shared/data"
+
+LATER = Group(
+    "later",
+    (
+        Row("files of every format", reason="comes with the work on documents"),
+        Row("several languages", reason="comes with the work on languages"),
+        Row("a real language model", reason="comes with the work on models"),
+        Row("a real multilingual encoder", reason="comes with the work on models"),
+    ),
+)
+
+GROUPS = (
+    journey("techdocs", TECHDOCS, TECHDOCS_RECALL),
+    journey("2wiki", WIKI[600], WIKI_RECALL),
+    DURABILITY,
+    LATER,
+)
+"""The longest first, since two run at a time."""
+
+
+@contextlib.contextmanager
+def work_folder(chosen: Path | None) -> Iterator[Path]:
+    """A folder for the run: the one that was chosen, or a temporary one."""
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        yield chosen.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="indexmill-acceptance-") as temporary:
+        yield Path(temporary)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the rows and print the table; 1 if one fails."""
+    parser = argument_parser(__doc__)
+    parser.add_argument("data", nargs="?", type=Path, default=DATA, metavar="DATA")
+    parser.add_argument("--work", type=Path, metavar="DIR")
+    parser.add_argument("--only", action="append", default=[], metavar="ROW")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
+    chosen = parser.parse_args(argv)
+    if chosen.work is not None and chosen.work.exists() and any(chosen.work.iterdir()):
+        parser.error(f"{chosen.work} is not empty")
+    groups = [group for group in (group.choose(chosen.only) for group in GROUPS) if group.rows]
+    if not groups:
+        parser.error(f"no row has {' or '.join(chosen.only)} in its name")
+    began = time.perf_counter()
+    with work_folder(chosen.work) as work, ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(run_group, group, chosen.data.resolve(), work) for group in groups]
+        lines = [line for future in futures for line in future.result()]
+    if chosen.json:
+        print(json.dumps(to_json(lines)))
+    else:
+        print(f"{describe_machine()}\n")
+        print("\n".join(markdown(lines)))
+        print(f"{time.perf_counter() - began:.0f} s, {sum(line.cpu for line in lines):.0f} CPU s")
+    return exit_code(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Programs as a user starts them: the installed command, in a process and a folder of its own.
+
+Their output goes to files: nothing has to be read while they run, and the end of it can be shown where they fail.
+`os.wait4` gives the processor time of a process and of all that it waited for, also while other rows run programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["CommandFailed", "Program", "Programs"]
+
+_TAIL = 20
+"""Lines of a failed program's output that are shown."""
+
+_DEADLINE = 600.0
+
+
+class CommandFailed(Exception):
+    """A program ended otherwise than it should; the message has the end of its output."""
+
+
+class Program:
+    """A program that runs, with its output in two files."""
+
+    def __init__(self, words: Sequence[str], out: Path, environment: Mapping[str, str]) -> None:
+        self._out, self._err = out.with_suffix(".out"), out.with_suffix(".err")
+        self._words = words
+        with self._out.open("wb") as stdout, self._err.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(environment), cwd=out.parent
+            )
+        self.cpu = 0.0
+
+    @property
+    def out(self) -> str:
+        """Its standard output so far."""
+        return self._out.read_text(encoding="utf-8")
+
+    @property
+    def err(self) -> str:
+        """Its standard error so far."""
+        return self._err.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def wait(self, seconds: float = _DEADLINE) -> int:
+        """Its exit code. Raises CommandFailed after so many seconds, when it and what it started have been killed."""
+        self.wait_for(lambda: False, seconds)
+        return self._process.returncode
+
+    def wait_for(self, is_reached: Callable[[], bool], seconds: float = _DEADLINE) -> bool:
+        """Wait until something is true of it; False if the program ended before."""
+        deadline = time.monotonic() + seconds
+        while self._is_running():
+            if is_reached():
+                return True
+            if time.monotonic() > deadline:
+                self.kill()
+                raise self.failure(f"did not end or get there in {seconds:.0f} s")
+            time.sleep(0.05)
+        return False
+
+    def _is_running(self) -> bool:
+        if self._process.returncode is not None:
+            return False
+        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if pid:
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            self.cpu = usage.ru_utime + usage.ru_stime
+        return not pid
+
+    def terminate(self) -> None:
+        """Ask it to end, as a service manager does."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it and everything it started, at once, as a machine that loses its power does.
+
+        What is stopped first cannot start anything again while the others are killed.
+        """
+        process = psutil.Process(self._process.pid)
+        process.suspend()
+        family = [process, *process.children(recursive=True)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for member in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.send_signal(number)
+        psutil.wait_procs(family[1:], timeout=30)
+        self.wait()
+
+    def failure(self, what: str) -> CommandFailed:
+        """An error that says what happened, with the last lines of the output."""
+        lines = [*self.err.splitlines(), *self.out[-2_000:].splitlines()][-_TAIL:]
+        return CommandFailed("\n    ".join([f"`{' '.join(self._words)}` {what}:", *lines]))
+
+
+class Programs:
+    """Starts programs in a folder, and adds up their processor time."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self.environment = dict(os.environ)
+        for name, path in {"TMPDIR": "tmp", "INDEXMILL_CACHE": "cache", "HOME": "home"}.items():
+            (folder / path).mkdir(parents=True, exist_ok=True)
+            self.environment[name] = str(folder / path)
+        self.environment |= environment or {}
+        self._count = 0
+        self.cpu = 0.0
+
+    @contextlib.contextmanager
+    def running(self, *words: object, environment: Mapping[str, str] | None = None) -> Iterator[Program]:
+        """A program during the block; killed at its end, if it still runs."""
+        self._count += 1
+        program = Program(
+            [*map(str, words)], self._folder / f"program-{self._count}", self.environment | dict(environment or {})
+        )
+        try:
+            yield program
+        finally:
+            if program.wait_for(lambda: True):
+                program.kill()
+            self.cpu += program.cpu
+
+    def indexmill(self, *words: object, code: int = 0, environment: Mapping[str, str] | None = None) -> str:
+        """The standard output of `indexmill WORDS`. Raises CommandFailed if it ends with another exit code."""
+        return self._output(_command(words), code, environment)
+
+    def json(self, *words: object, environment: Mapping[str, str] | None = None) -> Any:
+        """The object that `indexmill WORDS --json` prints."""
+        return json.loads(self.indexmill(*words, "--json", environment=environment))
+
+    def python(self, script: Path, *words: object) -> Any:
+        """The object that a script of Python prints."""
+        return json.loads(self._output([sys.executable, script, *words], 0, None))
+
+    def starting(self, *words: object) -> contextlib.AbstractContextManager[Program]:
+        """`indexmill WORDS` during the block."""
+        return self.running(*_command(words))
+
+    def _output(self, words: Sequence[object], code: int, environment: Mapping[str, str] | None) -> str:
+        with self.running(*words, environment=environment) as program:
+            ended = program.wait()
+            if ended != code:
+                raise program.failure(f"ended with {ended}, expected {code}")
+            return program.out
+
+
+def _command(words: Sequence[object]) -> list[object]:
+    return [Path(sys.executable).with_name("indexmill"), *words]

@@ -1,0 +1,82 @@
+"""Cuts of real corpora: a first state, the state after a night, and the questions that the first state answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.equality import write_night
+from benchmarks.sets import cut, read_rows, write_rows
+
+__all__ = ["TECHDOCS", "WIKI", "Corpus", "Source", "techdocs", "wiki"]
+
+
+class Corpus(NamedTuple):
+    """The files of a cut."""
+
+    first: Path
+    night: Path
+    questions: Path
+
+
+class Source(NamedTuple):
+    """How a cut is made of the data folder, and the files there that it needs."""
+
+    files: tuple[str, ...]
+    make: Callable[[Path, Path], Corpus]
+
+
+_ADDED, _EDITED, _REMOVED = 20, 15, 10
+"""Documents of 2WikiMultiHopQA that the night adds, edits and removes."""
+
+_PAGES, _NIGHT, _CHARACTERS = 150, 15, 30_000
+"""Pages of techdocs; the night, which edits and adds; longer pages, a tenth of a million characters and more, are
+left out, since six of them hold two fifths of the text."""
+
+
+def wiki(data: Path, folder: Path, documents: int) -> Corpus:
+    """So many documents of 2WikiMultiHopQA; the night is made of the documents that the cut leaves out."""
+    source = data / "2wikimultihopqa"
+    everything = read_rows(source / "corpus.jsonl")
+    first, questions = cut(everything, read_rows(source / "questions.jsonl"), documents)
+    names = {row["id"] for row in first}
+    evidence = {name for question in questions for name in question["gold_ids"]}
+    outside = [row for row in everything if row["id"] not in names]
+    removed = {row["id"] for row in [row for row in first if row["id"] not in evidence][:_REMOVED]}
+    night = [row for row in first if row["id"] not in removed]
+    step = max(len(night) // _EDITED, 1)
+    for place, extra in zip(range(0, len(night), step), outside[_ADDED : _ADDED + _EDITED], strict=False):
+        night[place] = night[place] | {"text": f"{night[place]['text']} {extra['text']}"}
+    files = Corpus(folder / "first.jsonl", folder / "night.jsonl", folder / "questions.jsonl")
+    for path, rows in zip(files, (first, night + outside[:_ADDED], questions), strict=True):
+        write_rows(path, rows)
+    return files
+
+
+def techdocs(data: Path, folder: Path) -> Corpus:
+    """Pages of a real documentation with evidence, before and after one of its real nights."""
+    program = data / "techdocs" / "state.py"
+    states = []
+    for night in (_NIGHT - 1, _NIGHT):
+        path = write_night(program, night, folder, _PAGES, _NIGHT, "--evidence")
+        write_rows(path, [row for row in read_rows(path) if len(row["text"]) <= _CHARACTERS])
+        states.append(path)
+    names = {row["id"] for row in read_rows(states[0])}
+    questions = [row for row in read_rows(data / "techdocs" / "questions.jsonl") if names.issuperset(row["gold_ids"])]
+    files = Corpus(states[0], states[1], folder / "questions.jsonl")
+    write_rows(files.questions, questions)
+    return files
+
+
+def _wiki(documents: int) -> Source:
+    files = tuple(f"2wikimultihopqa/{name}.jsonl" for name in ("corpus", "questions"))
+    return Source(files, lambda data, folder: wiki(data, folder, documents))
+
+
+WIKI = {600: _wiki(600), 150: _wiki(150)}
+
+TECHDOCS = Source(
+    ("techdocs/state.py", "techdocs/win32.base.jsonl.gz", "techdocs/win32.nights.jsonl.gz", "techdocs/questions.jsonl"),
+    techdocs,
+)

@@ -1,0 +1,111 @@
+"""What a row is, and how the rows of one subject run: in order, each timed, whatever another one raises."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.acceptance.commands import CommandFailed, Programs
+from benchmarks.acceptance.table import Line, Status
+
+__all__ = ["Group", "Measure", "Row", "at_least", "run_group"]
+
+
+class Measure(NamedTuple):
+    """A value beside its floor; of: what it is of, where a row has several."""
+
+    value: str
+    floor: str
+    is_met: bool
+    of: str = ""
+
+
+def at_least(values: Sequence[float], floors: Sequence[float], of: str = "") -> Measure:
+    """Numbers, each of which has a floor of its own."""
+    value, floor = (" / ".join(f"{number:.3f}" for number in numbers) for numbers in (values, floors))
+    return Measure(value, floor, all(value >= floor for value, floor in zip(values, floors, strict=True)), of)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: what it checks of its group's subject, and the rows that have to pass before.
+
+    reason: why it does not run yet.
+    """
+
+    name: str
+    check: Callable[[Any], Iterable[Measure]] | None = None
+    requires: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows about one subject, which `open` makes; nothing of it runs where a file of the data folder is missing."""
+
+    name: str
+    rows: tuple[Row, ...]
+    open: Callable[[Path, Path, Programs], Any] = lambda data, folder, programs: None
+    files: tuple[str, ...] = ()
+
+    def title(self, row: Row) -> str:
+        """A row's name in the table."""
+        return f"{self.name}: {row.name}"
+
+    def choose(self, only: Sequence[str]) -> Group:
+        """The group with the rows whose names contain one of these texts, and those that they require."""
+        by_name = {row.name: row for row in self.rows}
+        names = {row.name for row in self.rows if not only or any(word in self.title(row) for word in only)}
+        while required := {name for row in names for name in by_name[row].requires} - names:
+            names |= required
+        return Group(self.name, tuple(row for row in self.rows if row.name in names), self.open, self.files)
+
+
+def run_group(group: Group, data: Path, work: Path) -> list[Line]:
+    """Run the rows of a group in a folder of its own."""
+    missing = [data / name for name in group.files if not (data / name).exists()]
+    if missing:
+        return [Line(group.title(row), Status.NOT_RUN, f"there is no {missing[0]}") for row in group.rows]
+    folder = work / group.name
+    folder.mkdir(parents=True, exist_ok=True)
+    programs = Programs(folder)
+    subject = group.open(data, folder, programs)
+    lines: dict[str, list[Line]] = {}
+    for row in group.rows:
+        lines[row.name] = list(_run(group, row, subject, programs, lines))
+    return [line for of_row in lines.values() for line in of_row]
+
+
+def _run(
+    group: Group, row: Row, subject: object, programs: Programs, before: Mapping[str, Sequence[Line]]
+) -> Iterator[Line]:
+    title = group.title(row)
+    if row.check is None:
+        yield Line(title, Status.NOT_RUN, row.reason)
+        return
+    failed = [name for name in row.requires if any(line.status is Status.FAILED for line in before[name])]
+    if failed:
+        yield Line(title, Status.FAILED, f"needs {', '.join(failed)}, which failed")
+        return
+    print(title, file=sys.stderr, flush=True)
+    began, cpu = time.perf_counter(), programs.cpu
+    measures: list[Measure] = []
+    try:
+        for measure in row.check(subject):
+            measures.append(measure)
+    except CommandFailed as error:
+        print(f"{title}: {error}", file=sys.stderr, flush=True)
+        measures.append(Measure(str(error).splitlines()[0], "", False))
+    except Exception as error:  # whatever one row raises, the others go on
+        traceback.print_exc()
+        measures.append(Measure(f"{type(error).__name__}: {error}", "", False))
+    seconds, cpu = time.perf_counter() - began, programs.cpu - cpu
+    for number, measure in enumerate(measures):
+        status = Status.PASSED if measure.is_met else Status.FAILED
+        times = (0.0, 0.0) if number else (seconds, cpu)
+        yield Line(f"{title} {measure.of}".rstrip(), status, measure.value, measure.floor, *times)
