@@ -100,7 +100,7 @@ class Index:
         assert outcome.parts_made <= plan.parts.made
         assert (plan.parts.vectors_made, plan.parts.vectors_reused) == (outcome.vectors_made, outcome.vectors_reused)
         for name, stage in plan.stages.items():
-            assert stage.certain <= self.counts(outcome, name)["parts_made"] <= stage.made, name
+            assert stage.certain <= self.counts(outcome, name).get("parts_made", 0) <= stage.made, name
         return plan, outcome
 
     # What the newest version holds.

@@ -112,7 +112,7 @@ class ShardPlan:
 def plan(
     results: Iterable[ScanResult],
     spill_folder: str | os.PathLike[str],
-    shard_tokens: int,
+    shard_tokens: int = 128_000,  # as in the settings, which builds pass
     *,
     poison: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     forgotten: Collection[bytes] = (),

@@ -125,7 +125,7 @@ def test_a_million_documents_take_seconds() -> None:
     hashes = np.random.default_rng(0).integers(0, 256, (1_000_000, 32), dtype=np.uint8)
     tokens = np.full(1_000_000, 500, dtype=np.int64)
     began = time.process_time()
-    assigned = assign(hashes, tokens)
+    assigned = assign(hashes, tokens, 128_000)
     assert time.process_time() - began < 5
     assert sum(len(rows) for rows in assigned.values()) == 1_000_000
     assert max(len(rows) for rows in assigned.values()) <= 512

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings, FieldNames
+from tasks.stages.ingest import sources
 from tasks.stages.ingest.sources import NoCorpusFile, as_it_is_now, batches, digest_of_files, find, kind_of, open_source
 
 
@@ -152,13 +153,18 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path) -> N
         _names(tmp_path)
 
 
-def test_small_files_share_a_batch_and_large_ones_do_not(tmp_path: Path) -> None:
+def test_small_files_share_a_batch_and_large_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _make(tmp_path, *(f"{number}.txt" for number in range(5)))
     files = find(CorpusSettings(paths=(str(tmp_path),))).files
-    assert [len(group) for group in batches(files, most_files=2)] == [2, 2, 1]
-    assert [len(group) for group in batches(files, most_bytes=3)] == [3, 2]
-    assert [len(group) for group in batches(files, most_bytes=0)] == [1] * 5
-    assert sum(batches(files, most_bytes=2), ()) == files
+    monkeypatch.setattr(sources, "_BATCH_FILES", 2)
+    assert [len(group) for group in batches(files)] == [2, 2, 1]
+    monkeypatch.undo()
+    monkeypatch.setattr(sources, "_BATCH_BYTES", 3)
+    assert [len(group) for group in batches(files)] == [3, 2]
+    monkeypatch.setattr(sources, "_BATCH_BYTES", 0)
+    assert [len(group) for group in batches(files)] == [1] * 5
+    monkeypatch.setattr(sources, "_BATCH_BYTES", 2)
+    assert sum(batches(files), ()) == files
 
 
 def test_settings_say_what_contradicts_itself() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from indexmill.errors import DiskFull, StoreNotWritable
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest import shard_plan, spill
+from tasks.stages.ingest import shard_plan, sources, spill
 from tasks.stages.ingest.shard_plan import plan, quarantine_of
 from tasks.stages.ingest.sources import batches, find
 from tasks.stages.ingest.spill import scan, without
@@ -45,14 +45,16 @@ def test_refused_rows_of_all_files_are_in_the_quarantine(tmp_path: Path) -> None
     ]
 
 
-def test_small_files_are_scanned_together(tmp_path: Path) -> None:
+def test_small_files_are_scanned_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "corpus").mkdir()
     for number in range(30):
         (tmp_path / f"corpus/{number:02}.txt").write_text(f"text {number}", encoding="utf-8")
     chosen = CorpusSettings(paths=(str(tmp_path / "corpus"),))
     made = {}
-    for folder, groups in (("one", batches(find(chosen).files)), ("many", batches(find(chosen).files, most_files=7))):
+    for folder, most in (("one", 2_000), ("many", 7)):
+        monkeypatch.setattr(sources, "_BATCH_FILES", most)
         (tmp_path / folder).mkdir()
+        groups = batches(find(chosen).files)
         planned = plan([scan(group, chosen, tmp_path / folder) for group in groups], tmp_path / folder, 20)
         made[folder] = documents(planned, tmp_path / folder), planned.fingerprint
     assert made["one"] == made["many"]
