@@ -1,6 +1,7 @@
 # make demo     create .venv, install, build an index of the sample corpus, ask it a question
 # make test     create .venv, install, run the tests
 # make test-slow  the tests that take minutes
+# make acceptance  the installed commands on real documents, where ../shared/data is there (minutes)
 # make mutants  mutation tests: whether the tests notice changed lines (minutes)
 # make lint     ruff and mypy
 # make vendor   compare the JavaScript of the explorer with npm
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: install demo test test-slow mutants lint vendor clean
+.PHONY: install demo test test-slow acceptance mutants lint vendor clean
 
 install: $(INSTALLED)
 
@@ -38,6 +39,9 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+acceptance: install
+	$(BIN)/python -m benchmarks.acceptance $(DATA)
 
 mutants: install
 	$(BIN)/python -m benchmarks.mutants

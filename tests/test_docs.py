@@ -117,7 +117,7 @@ def commands() -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def benchmarks() -> str:
-    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py"))
+    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
 
 
 @each_page
@@ -143,7 +143,8 @@ def test_modules_and_files_exist(page: Path) -> None:
     paths = {path.rstrip(".") for path in re.findall(rf"(?<![\w/.])(?:{ROOMS})/[\w./<>*-]+", text)}
     missing = [path for path in paths if path.endswith(SUFFIXES) and "<" not in path and not (ROOT / path).exists()]
     for room, name in re.findall(r"python -m (\w+)\.(\w+)", text):
-        missing += [] if (ROOT / room / f"{name}.py").exists() else [f"{room}.{name}"]
+        programs = (ROOT / room / f"{name}.py", ROOT / room / name / "__main__.py")
+        missing += [] if any(path.exists() for path in programs) else [f"{room}.{name}"]
     assert missing == []
 
 
