@@ -2,6 +2,7 @@
 # make test     create .venv, install, run the tests
 # make test-slow  the tests that take more than a second of processor time, and property tests with many examples
 # make mutants ROOM=storage/lease.py  mutation tests: whether the tests notice changes of a room or module (minutes)
+# make acceptance  the installed commands on real documents, where ../shared/data is there (minutes)
 # make lint     ruff and mypy
 # make vendor   compare the JavaScript of the explorer with npm
 
@@ -14,7 +15,7 @@ DEMO := demo
 ROOM ?= storage
 DIGITS ?= 7
 
-.PHONY: install demo test test-slow mutants lint vendor clean
+.PHONY: install demo test test-slow acceptance mutants lint vendor clean
 
 install: $(INSTALLED)
 
@@ -41,6 +42,9 @@ test: install
 
 test-slow: install
 	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or deep"
+
+acceptance: install
+	$(BIN)/python -m benchmarks.acceptance $(DATA)
 
 mutants: install
 	$(BIN)/python -m benchmarks.mutants $(ROOM) --digits $(DIGITS)

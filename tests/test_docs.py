@@ -111,7 +111,7 @@ def _commands() -> dict[str, set[str]]:
 
 @cache
 def _benchmarks() -> str:
-    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py"))
+    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
 
 
 def _unknown_commands(page: Path) -> Iterator[str]:
@@ -134,7 +134,8 @@ def _missing_files(page: Path) -> Iterator[str]:
     paths = {path.rstrip(".") for path in re.findall(rf"(?<![\w/.])(?:{ROOMS})/[\w./<>*-]+", text)}
     yield from (p for p in paths if p.endswith(SUFFIXES) and "<" not in p and not (ROOT / p).exists())
     for room, name in re.findall(r"python -m (\w+)\.(\w+)", text):
-        if not (ROOT / room / f"{name}.py").exists():
+        programs = (ROOT / room / f"{name}.py", ROOT / room / name / "__main__.py")
+        if not any(path.exists() for path in programs):
             yield f"{room}.{name}"
 
 

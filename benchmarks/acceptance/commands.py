@@ -94,9 +94,9 @@ class Program:
         What is stopped first cannot start anything again while the others are killed.
         """
         process = psutil.Process(self._process.pid)
-        process.suspend()
-        family = [process, *process.children(recursive=True)]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
+        family: list[psutil.Process] = []
+        for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice: the last ones may just have started
+            family = [process, *process.children(recursive=True)]
             for member in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     member.send_signal(number)

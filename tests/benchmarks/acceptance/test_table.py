@@ -1,0 +1,36 @@
+"""The table of the acceptance run, and what its exit code says."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.acceptance.table import Line, Status, exit_code, markdown, to_json
+
+LINES = [
+    Line("2wiki: build", Status.PASSED, "600 documents", "600", 61.4, 99.6),
+    Line("2wiki: recall of fused", Status.FAILED, "0.5 | 0.6", "0.9"),
+    Line("later: languages", Status.NOT_RUN, "comes with\nthe work on languages"),
+]
+
+
+def test_a_line_a_row_and_the_counts_below() -> None:
+    assert list(markdown(LINES)) == [
+        "| row | measured | floor | | s | CPU s |",
+        "| --- | --- | --- | --- | ---: | ---: |",
+        "| 2wiki: build | 600 documents | 600 | passed | 61 | 100 |",
+        "| 2wiki: recall of fused | 0.5 \\| 0.6 | 0.9 | **failed** |  |  |",
+        "| later: languages | comes with the work on languages |  | not run |  |  |",
+        "",
+        "1 passed, 1 failed, 1 not run",
+    ]
+
+
+@pytest.mark.parametrize(("lines", "code"), [(LINES, 1), ([LINES[0], LINES[2]], 0), ([LINES[2]], 0), ([], 0)])
+def test_only_a_failed_line_fails_the_run(lines: list[Line], code: int) -> None:
+    assert exit_code(lines) == code
+    assert to_json(lines)["passed"] is not bool(code)
+
+
+def test_json_has_every_line() -> None:
+    row = to_json(LINES)["rows"][2]
+    assert (row["row"], row["status"], row["seconds"]) == ("later: languages", "not run", 0.0)
