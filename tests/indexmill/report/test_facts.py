@@ -18,12 +18,12 @@ from indexmill.report.history import MOST_VERSIONS
 from indexmill.report.run_record import Quality
 from indexmill.report.tonight import Changed, Document, Moved
 from indexmill.retrieve.distributions import row_lengths
+from indexmill.store import tables
 from indexmill.store.layout import BRANCH, blob_path, ref_name
 from indexmill.store.manifest import Ref
 from indexmill.store.reader import StoreReader
 from indexmill.text.names import entity_id
 from schemas.tables import ENTITIES
-from storage import tables
 from tests.indexmill.damage import flip
 from tests.indexmill.report.records import end_record, new_record, promote, two_nights, withdraw, write_run
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, export, publish

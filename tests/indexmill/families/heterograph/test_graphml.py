@@ -15,9 +15,9 @@ from indexmill.export import graphml
 from indexmill.families.heterograph.graphml import heterograph
 from indexmill.families.heterograph.nodes import GRAPH, SHOWN
 from indexmill.families.heterograph.search import KINDS
+from indexmill.store import tables
 from indexmill.text.names import entity_id
 from schemas.tables import DESCRIBED, RELATED
-from storage import tables
 from storage.folder import open_folder
 from tasks.core.report import Silent
 from tasks.families.heterograph.graph import ENDS, TypedGraph
