@@ -30,8 +30,6 @@ from benchmarks.sets import SETS
 from indexmill.evaluate.recall import Question, evaluate, read_questions
 from indexmill.snapshot import Snapshot
 
-__all__ = ["LEFT_OUT", "Change", "Table", "left_out_of", "print_table"]
-
 Settings = Mapping[str, object]
 
 LEFT_OUT: Mapping[str, Mapping[str, Settings]] = {

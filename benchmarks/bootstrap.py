@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RESAMPLES", "Difference", "counts_of", "difference"]
-
 RESAMPLES = 2_000
 
 

@@ -33,8 +33,6 @@ from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 
-__all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "batches", "cut", "of_hits", "print_curve", "ranked_texts", "recalled"]
-
 BUDGETS = (250, 500, 1000, 2000, 4000, 8000)
 SMALLEST = 20
 """Tokens of the smallest hits, about: so many hits are asked for as would fill the largest budget."""

@@ -30,8 +30,6 @@ from tasks.stages.ingest import scan_process, shard_plan, spill, supervisor
 from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import SourceFile, find
 
-__all__ = ["Measured", "chosen", "files_below", "measure", "report"]
-
 _FRESH = 200.0
 """MiB that a process takes which has read nothing large; one that took more is replaced before the next file."""
 

@@ -17,21 +17,6 @@ from dataclasses import dataclass
 
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
 
-__all__ = [
-    "DRIVER",
-    "END",
-    "LINEAR",
-    "PAIRS",
-    "PARTS",
-    "Law",
-    "in_waves",
-    "laws_of",
-    "measured_laws",
-    "parse_law",
-    "scaled",
-    "with_steps_of",
-]
-
 DRIVER, END = "(driver)", "(end)"
 """What grows besides stages: the driver's seconds in its steps, and those from the last step to the end."""
 

@@ -31,8 +31,6 @@ from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.snapshot import Snapshot
 from tasks.families.heterograph.graph import graph_of_tables
 
-__all__ = ["Asking", "print_ablations", "print_depth", "print_settings"]
-
 EACH = 10
 """Nodes of each kind that the walk gives."""
 

@@ -26,8 +26,6 @@ from indexmill.text.counted import byte_size as size
 from storage.folder import open_folder
 from storage.runs import read_run
 
-__all__ = ["SECTIONS", "print_store"]
-
 OWN = ("extract", "attributes", "elements", "heterograph")
 """Stages that are there for this family, beside those called ``hetero_...``."""
 

@@ -47,8 +47,6 @@ from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile, find
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.split import split
 
-__all__ = ["Kind", "Measured", "measure", "report", "write"]
-
 Draw = random.Random
 
 TEXTS: dict[str, Callable[[int], str]] = {

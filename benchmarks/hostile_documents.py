@@ -29,8 +29,6 @@ from tests.tasks.stages.ingest.formats.office_files import (
 )
 from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
 
-__all__ = ["ATTACKS", "HONEST", "WORDS", "Attack", "Outside"]
-
 WORDS = "Plain words"
 """What every file says that is read in spite of its attack."""
 

@@ -38,8 +38,6 @@ from tasks.stages.ingest import scan_process, shard_plan, supervisor
 from tasks.stages.ingest.formats.registry import FORMATS
 from tasks.stages.ingest.sources import find
 
-__all__ = ["Outcome", "measure", "report"]
-
 _USERS = "/etc/passwd"
 _TICK = 0.02
 """Seconds between two looks at the memory of the processes that read."""

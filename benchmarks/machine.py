@@ -14,8 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Stopwatch", "argument_parser", "describe_machine", "peak_memory", "run_command"]
-
 
 def argument_parser(description: str | None) -> argparse.ArgumentParser:
     """A parser whose help is the docstring of the module, line by line."""

@@ -37,8 +37,6 @@ from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
 
-__all__ = ["Size", "generated", "main"]
-
 _TABLE = "0" * 64
 """The digest of tables that nothing reads."""
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from distributed import Worker
 
-__all__ = ["dask_setup"]
-
 
 def dask_setup(worker: Worker) -> None:
     """Let all threads of a worker run on one of the cores that the process has, by the worker's number."""

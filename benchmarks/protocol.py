@@ -42,8 +42,6 @@ from indexmill.results import NO_EVIDENCE, QuestionResult, read_results, write_r
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 
-__all__ = ["BUDGETS", "Results", "half_of", "names", "print_baseline", "print_budgets", "print_recall", "within"]
-
 BUDGETS = (500, 1_000, 2_000)
 BELOW = 0.005
 """How far the default may be below the best of the others."""

@@ -23,20 +23,6 @@ from storage.receipts import Receipt, Work, scan
 from tasks.core.part_runner import SEARCH_PRIORITY
 from tasks.registry import STEPS
 
-__all__ = [
-    "NO_STORE",
-    "Clock",
-    "RecordedPart",
-    "RecordedRound",
-    "RecordedRun",
-    "RecordedStep",
-    "StoreModel",
-    "graph_of",
-    "read_run",
-    "recorded",
-    "run_of",
-]
-
 Clock = Literal["wall", "processor"]
 """Which seconds of a part count: those that passed, or those of processors where they are more; or the latter alone,
 which hold on a busy machine, too. Those of processors are right for workers with one thread."""

@@ -18,8 +18,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["DRIVER", "SCHEDULER", "WORKERS", "Played", "Round", "Step", "Task", "Workers", "critical_path", "play"]
-
 WINDOW = 64
 """The tasks of a round under way, or four for each worker if that is more: `flows.dask_executor`."""
 

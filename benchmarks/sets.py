@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 from indexmill.results import QuestionResult
 
-__all__ = ["SETS", "Files", "QuestionSet", "cut", "evidence_recall", "read_rows", "write_rows"]
-
 
 class Files(NamedTuple):
     """Where a set lies."""

@@ -25,8 +25,6 @@ from indexmill.text.counted import counted
 from tasks.core.report import Forwarding, Progress
 from tasks.pipeline.build import Build
 
-__all__ = ["leave_artifacts", "shown_progress"]
-
 _EVERY = 5.0
 """Seconds between two updates of the progress, and those that the end of a run waits for the last one."""
 

@@ -47,8 +47,6 @@ from tasks.core.step import Step
 from tasks.pipeline.backfill import backfill
 from tasks.pipeline.build import Build
 
-__all__ = ["TaskRuns", "build_flow", "final_state", "index", "run_in_flow", "state_of"]
-
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 """The names of states, by the exit code of `indexmill build` for the same end."""
 

@@ -12,8 +12,6 @@ from prefect.runtime import flow_run
 
 from flows.interrupt import Interrupt
 
-__all__ = ["cancelled_by_prefect"]
-
 _LOOK_SECONDS = 10.0
 
 

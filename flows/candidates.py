@@ -14,8 +14,6 @@ from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import publish, read_manifest
 
-__all__ = ["Published", "publish_candidate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Published:

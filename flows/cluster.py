@@ -30,8 +30,6 @@ from schemas.config import EndpointSettings
 from schemas.places import PlaceSettings
 from tasks.core.process_environment import secret_variables, worker_environment
 
-__all__ = ["closing", "in_thread", "private_cluster", "quiet_logs", "started"]
-
 _T = TypeVar("_T")
 
 _CONNECT = "30s"

@@ -33,8 +33,6 @@ from storage.stores import init_store
 from storage.tables import read_table
 from tasks.core.report import Progress
 
-__all__ = ["Copied", "copy_version"]
-
 _THREADS = 8
 """The number of blobs that are copied at the same time."""
 

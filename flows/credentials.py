@@ -11,8 +11,6 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-__all__ = ["dask_settings", "write_credentials"]
-
 _CERTIFICATE = "certificate.pem"
 _KEY = "key.pem"
 

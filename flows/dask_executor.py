@@ -25,9 +25,8 @@ from flows.worker_processes import PrivateCluster
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Items, Listener
 from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
-from tasks.llm.quota import Limits, RunQuota
-
-__all__ = ["DaskExecutor"]
+from tasks.llm.account import Limits
+from tasks.llm.quota import RunQuota
 
 _ASK = 15.0
 _ANSWER = 60.0

@@ -6,8 +6,6 @@ import signal
 
 from distributed import Scheduler, Worker
 
-__all__ = ["dask_setup"]
-
 
 def dask_setup(server: Scheduler | Worker) -> None:
     """Stop the HTTP server, which would expose the state of the cluster; let a worker ignore Ctrl-C.

@@ -32,8 +32,6 @@ from schemas.config import load_configuration
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
 
-__all__ = ["backfill", "refresh"]
-
 
 @flow(name="indexmill-refresh", persist_result=False)
 def refresh(

@@ -40,8 +40,6 @@ from storage.publish import check_whole, read_manifest
 from storage.writing import writing
 from tasks.core.report import Progress
 
-__all__ = ["FORMS", "Exported", "arriving", "export_snapshot"]
-
 _PARTIAL = ".partial"
 """The suffix of unfinished exports."""
 

@@ -17,8 +17,6 @@ from storage.clock import Clock, timestamp
 from storage.forget import ForgetRecord, Search, remove
 from storage.protocol import Store
 
-__all__ = ["forget"]
-
 
 def forget(
     store: Store,

@@ -9,8 +9,6 @@ from typing import Any
 
 from indexmill.models.headway import Items, listening
 
-__all__ = ["report_headway"]
-
 _INTERVAL = 0.5
 """Seconds between two events of a call after that of its beginning: a short call sends that one alone."""
 

@@ -10,8 +10,6 @@ from types import FrameType
 
 from tasks.pipeline.build import Build
 
-__all__ = ["STOPPING", "Interrupt", "handling_signals"]
-
 STOPPING = "stopping; what is finished is kept, and the next run goes on from there"
 
 _NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}

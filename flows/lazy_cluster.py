@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tasks.core.executor import Call, Executor, InlineExecutor, StoppedError
-from tasks.llm.quota import Limits, Quota, RunQuota, Spent
-
-__all__ = ["LazyClusterExecutor"]
+from tasks.llm.account import Limits, Spent
+from tasks.llm.quota import Quota, RunQuota
 
 
 class LazyClusterExecutor:

@@ -37,8 +37,6 @@ from storage.tombstones import Forgotten, document_digest
 from storage.writing import writing
 from tasks.core.report import Progress
 
-__all__ = ["ExportReport", "ImportReport", "export_ledger", "import_ledger"]
-
 _EXPORT = "ledger export"
 _MIB = 1 << 20
 _AT_ONCE = 256  # records written, eight at a time, between two reads of the file

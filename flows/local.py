@@ -16,8 +16,6 @@ from schemas.config import Configuration
 from tasks.core.report import Progress
 from tasks.pipeline.backfill import Waves
 
-__all__ = ["build_under_prefect"]
-
 _CONSOLE = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tasks.core.executor import Call, Executor
-from tasks.llm.quota import Limits, RunQuota
-
-__all__ = ["LocalFilesExecutor"]
+from tasks.llm.account import Limits
+from tasks.llm.quota import RunQuota
 
 
 class LocalFilesExecutor:

@@ -10,8 +10,6 @@ from indexmill.text.counted import counted
 from indexmill.text.durations import in_short
 from indexmill.text.terminal import PLAIN, Glyphs, Style, display_width, fitted
 
-__all__ = ["clock", "counts", "moving_line", "progress_words", "waiting_line"]
-
 _MOST = 2
 """The stages that are shown; the others are counted."""
 

@@ -17,8 +17,6 @@ from indexmill.text.printable import one_line
 from schemas.config import Configuration
 from tasks.pipeline.build import Build
 
-__all__ = ["Observed", "message_of", "observed", "outcome_of"]
-
 _OUTCOMES = {3: "refused", 4: "budget", 5: "superseded"}
 """As the run's record calls them, by exit code."""
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
-__all__ = ["RunLineage", "dataset_of", "is_configured", "uuid_of"]
-
 _PRODUCER = f"pkg:pypi/indexmill@{indexmill.__version__}"
 _FILE = "openlineage.yml"
 _PATIENCE = 8.0

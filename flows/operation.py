@@ -23,8 +23,6 @@ from storage.clock import Clock, timestamp
 from storage.lease import DURATION, Lease, acquire
 from storage.protocol import Store
 
-__all__ = ["Operation", "Recorded", "operation", "recorded"]
-
 _FREES_SPACE = frozenset({"forget", "gc"})
 """The commands that may use a store's reserve if the disk is full."""
 

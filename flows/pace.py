@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from indexmill.models.headway import Items
 
-__all__ = ["Pace", "StageAtWork"]
-
 _WINDOW = 60.0
 """Seconds of work that a rate is taken over: long enough to be steady, short enough to follow what changes."""
 

@@ -25,8 +25,6 @@ from tasks.core.report import Progress
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
 
-__all__ = ["make_plan", "read_plan", "write_plan"]
-
 
 def make_plan(configuration: Configuration, *, progress: Progress, **options: Unpack[PlanOptions]) -> Plan:
     """The work that `indexmill build` would do now.

@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tasks.core.executor import Call, Failed, InlineExecutor, StoppedError, WorkerDied
-from tasks.llm.quota import Limits, RunQuota
-
-__all__ = ["ProcessExecutor"]
+from tasks.llm.account import Limits
+from tasks.llm.quota import RunQuota
 
 FEW = 8
 """The number of calls up to which none leaves this process: other processes take more than a second to start."""

@@ -15,8 +15,6 @@ from indexmill.text.durations import duration, stamp, stamps_wanted
 from indexmill.text.printable import one_line
 from indexmill.text.terminal import Style, columns_of, display_width, glyphs_of, style_of
 
-__all__ = ["Lines", "TerminalBars"]
-
 
 class Lines:
     """Progress for logs: one line when a stage ends, and one every ten seconds while it works.

@@ -17,8 +17,6 @@ from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
 
-__all__ = ["Promoted", "promote", "remove_alias"]
-
 _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 

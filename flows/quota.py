@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tasks.llm.quota import Limits, LocalQuota
+from tasks.llm.account import Limits
+from tasks.llm.quota import LocalQuota
 
 if TYPE_CHECKING:
     from distributed.security import Security
-
-__all__ = ["AT_WORK", "SharedQuota", "begin", "forget"]
 
 AT_WORK: dict[str, LocalQuota] = {}
 """The quotas with their state in this process, by run."""

@@ -14,9 +14,7 @@ from distributed.security import Security
 from distributed.worker import get_worker
 
 from indexmill.errors import BudgetReached, ConfigurationError, IndexmillError
-from tasks.llm.quota import AskingEnded
-
-__all__ = ["QuotaClient", "client_of", "name_of", "scheduler_of"]
+from tasks.llm.account import AskingEnded
 
 _ATTEMPTS = 3
 """The number of attempts at a call before a broken connection is an error."""

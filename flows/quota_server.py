@@ -25,12 +25,11 @@ from flows.quota import AT_WORK, SharedQuota, begin, forget
 from flows.quota_client import QuotaClient, name_of
 from indexmill.errors import BadInput, IndexmillError
 from tasks.core.environment import code_digest
-from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
+from tasks.llm.account import Limits, Spent
+from tasks.llm.quota import LocalQuota, Quota
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
-
-__all__ = ["ClusterQuota"]
 
 _ANSWER = 30.0
 """The timeout of a scheduler's answer in seconds."""

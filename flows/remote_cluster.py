@@ -25,8 +25,6 @@ from indexmill.errors import BadInput, IndexmillError
 from schemas.config import DaskSettings
 from tasks.core.environment import code_digest, environment_fingerprint
 
-__all__ = ["remote_cluster"]
-
 _T = TypeVar("_T")
 
 _CONNECT = "30s"

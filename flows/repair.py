@@ -26,8 +26,6 @@ from storage.repair import Finding, damaged_blobs, needs, repair_blobs, repair_r
 from storage.stores import open_store
 from tasks.core.report import Progress
 
-__all__ = ["Repaired", "repair"]
-
 _STAGE = "verify"
 _SAID = 64  # blobs between two progress messages
 

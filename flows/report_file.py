@@ -8,8 +8,6 @@ from pathlib import Path
 from indexmill.text.printable import one_line
 from storage.protocol import Store
 
-__all__ = ["write_report"]
-
 
 def write_report(path: Path, store: Store, version: int, warn: Callable[[str], None]) -> None:
     """Write the report of a version, in one step: readers find the old page or the new one.

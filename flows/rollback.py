@@ -18,8 +18,6 @@ from storage.processes import this_user
 from storage.protocol import Store
 from storage.publish import check_whole, publish, read_manifest
 
-__all__ = ["Resumed", "RolledBack", "resume", "roll_back"]
-
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:

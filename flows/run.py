@@ -40,22 +40,6 @@ from tasks.pipeline.build import Build
 from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
 
-__all__ = [
-    "COSTS",
-    "BuildOptions",
-    "OpenRun",
-    "Order",
-    "Outcome",
-    "PlanOptions",
-    "Publish",
-    "backfill_inline",
-    "build_inline",
-    "open_run",
-    "parent_of",
-    "run_build",
-    "run_stages",
-]
-
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 """The cost figures of a version that its ref records."""
 

@@ -25,8 +25,6 @@ from indexmill.text.printable import one_line
 from schemas.config import Configuration
 from tasks.core.report import Progress
 
-__all__ = ["RunLog", "logged"]
-
 MOST_BYTES = 10_000_000
 KEPT = 4
 """The size at which a log is set aside, and how many of those are kept."""

@@ -14,8 +14,6 @@ from indexmill.text.markdown import code, table_of
 from indexmill.text.printable import one_line
 from storage import runs
 
-__all__ = ["MOST_ROWS", "cost_page", "quality_page", "refused_rows", "run_page"]
-
 MOST_ROWS = 100
 """The number of refused rows that are shown; the others are counted."""
 

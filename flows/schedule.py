@@ -21,8 +21,6 @@ from indexmill.errors import BadInput
 from indexmill.text.durations import TIMESTAMPS, stamp
 from storage.clock import Clock
 
-__all__ = ["next_run", "serve"]
-
 _LOOK = 20.0
 """Seconds between two checks of the clock, which may be set, or stop while the machine sleeps."""
 

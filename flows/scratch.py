@@ -21,8 +21,6 @@ from indexmill.store.free_space import temporary_folder
 from indexmill.store.room import ROOM, check_room
 from storage.processes import Process, alive, same_boot, this_process
 
-__all__ = ["PREFIX", "scratch_folder"]
-
 PREFIX = "indexmill-run-"
 """The prefix of their names."""
 

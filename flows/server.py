@@ -31,8 +31,6 @@ from indexmill.store.room import check_room
 from schemas.config import EndpointSettings
 from tasks.core.process_environment import secret_variables, without
 
-__all__ = ["PrivateServer", "answers", "private_prefect"]
-
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 5.0

@@ -19,8 +19,6 @@ from pathlib import Path
 from indexmill.store.blob_cache import CACHE_VARIABLE, cache_folder
 from indexmill.store.regular_files import is_own
 
-__all__ = ["keep_database", "take_database"]
-
 
 def take_database(database: Path) -> bool:
     """Make a new database from one that is kept; False if there is none that can be used."""

@@ -19,8 +19,6 @@ from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
 
-__all__ = ["Signed", "read_key", "sign", "sign_unsigned"]
-
 
 @dataclass(frozen=True, slots=True)
 class Signed:

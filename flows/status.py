@@ -22,8 +22,6 @@ from storage.processes import alive
 from storage.protocol import Store
 from storage.runs import Run
 
-__all__ = ["EXIT_CODES", "State", "Status", "duration_text", "read_status"]
-
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
 """The state of a store; if several apply, the last of them.
 

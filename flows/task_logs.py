@@ -13,8 +13,6 @@ from indexmill.text.durations import duration
 from indexmill.text.printable import one_line
 from tasks.core.report import Forwarding, Progress
 
-__all__ = ["LoggingProgress"]
-
 
 class LoggingProgress(Forwarding):
     """Also logs the ends of stages, warnings and notes in the current run."""

@@ -13,8 +13,6 @@ from indexmill.errors import IndexmillError
 from storage.stores import open_store
 from tasks.core.environment import code_digest, environment_fingerprint
 
-__all__ = ["WorkerCheck", "describe_worker", "misfit"]
-
 _REASON = "unfit for a run of indexmill"
 
 Description = tuple[bool, str, dict[str, str]]

@@ -13,8 +13,6 @@ from typing import Any
 
 from distributed import LocalCluster, Nanny, Status
 
-__all__ = ["PrivateCluster", "recorded_ends"]
-
 _STARTS = 3
 """The starts in a row that may fail, after which a worker process is given up."""
 _ENDS = 4

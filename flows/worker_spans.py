@@ -12,8 +12,6 @@ from distributed import Client
 from flows.cluster import in_thread
 from indexmill import telemetry, telemetry_sdk
 
-__all__ = ["send_spans"]
-
 _SECONDS = 10.0
 """How long the end of a run waits for its workers to send."""
 

@@ -31,8 +31,6 @@ from indexmill.store.manifest import Manifest, Ref
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import read_table
 
-__all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff", "differing"]
-
 Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
 

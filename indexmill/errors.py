@@ -30,26 +30,6 @@ from typing import ClassVar
 
 from indexmill.store.free_space import free_space
 
-__all__ = [
-    "BadInput",
-    "BudgetReached",
-    "ConfigurationError",
-    "CorruptBlob",
-    "DiskFull",
-    "FamilyNotFound",
-    "GateRefused",
-    "IndexmillError",
-    "LeaseLost",
-    "ModelUnavailable",
-    "NotFound",
-    "NotTrusted",
-    "SnapshotNotFound",
-    "StoreError",
-    "StoreNotWritable",
-    "UnsupportedFormat",
-    "VersionWithdrawn",
-]
-
 
 class IndexmillError(Exception):
     """The base class of all errors that indexmill raises on purpose."""

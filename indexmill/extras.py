@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.errors import ModelUnavailable
 
-__all__ = ["install", "not_installed"]
-
 _EXTRAS = {
     "faiss": "query",
     "openvino": "query",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from indexmill.hits import Hit
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
 
-__all__ = ["Follower", "Refusal"]
-
 _LOG = logging.getLogger(__name__)
 _READERS = 2
 """The threads that check a new version: few, since the old one is serving."""

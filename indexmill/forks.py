@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["LOADING", "Lock", "Renewable", "TorchTurn", "keep_forever", "renew_in_children"]
-
 T = TypeVar("T")
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["UNITS", "Box", "Hit", "NodeLabel", "url_of"]
-
 UNITS = {"docx": "page", "epub": "chapter", "notebook": "cell", "pdf": "page", "pptx": "slide", "xlsx": "sheet"}
 """What the pages of a document are called, by the format in its metadata; pages for any other."""
 

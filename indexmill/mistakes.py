@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-__all__ = ["WrongSettings", "allowed_values", "mistakes", "shown_value", "unknown_setting"]
-
 _LONGEST_SHOWN = 40
 _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNORECASE)
 """Settings that may hold a secret, by mistake or by design: their values are not shown."""

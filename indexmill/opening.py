@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
 
-__all__ = ["open_candidate", "open_manifest", "open_snapshot"]
-
 
 def open_snapshot(
     path: str | os.PathLike[str],

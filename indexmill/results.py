@@ -16,17 +16,6 @@ from indexmill.errors import BadInput, DiskFull
 from indexmill.hits import Hit
 from indexmill.store.whole_files import write_whole
 
-__all__ = [
-    "NO_EVIDENCE",
-    "FoundHit",
-    "QuestionResult",
-    "evidence_documents",
-    "ranks_of",
-    "read_results",
-    "recall",
-    "write_results",
-]
-
 NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
 """Kinds of hits whose documents do not count as found."""
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
 
-__all__ = ["Snapshot"]
-
 _GATHERED = 64
 """The most questions of threads that share a batch."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from indexmill.store.pack_checks import Sizes
     from indexmill.store.packs import Pack
 
-__all__ = ["OpenLocal", "SnapshotArtifacts", "sound"]
-
 T = TypeVar("T")
 
 OpenLocal = Callable[[Artifact], Path]

@@ -18,23 +18,6 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
-__all__ = [
-    "METRICS",
-    "Metric",
-    "Retrieval",
-    "Span",
-    "add",
-    "carried",
-    "current",
-    "is_traced",
-    "joined",
-    "muted",
-    "record",
-    "retrieval",
-    "span",
-    "stage",
-]
-
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value]
 

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["configure", "flush", "wanted"]
-
 _SIGNALS = ("TRACES", "METRICS")
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """The entry points of OTLP's exporters, by the value of ``OTEL_EXPORTER_OTLP_PROTOCOL``."""

@@ -8,8 +8,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from schemas.places import PlaceSettings, is_url, place_of_url
 
-__all__ = ["EVERYTHING_ELSE", "AccessSettings", "CorpusSettings", "ExtractSettings", "FieldNames", "as_tuple"]
-
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
 

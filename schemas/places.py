@@ -14,21 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from indexmill.models.secrets import redacted
 
-__all__ = [
-    "PATHS_OF_PLACES",
-    "BucketSettings",
-    "FeedSettings",
-    "GitSettings",
-    "PlaceSettings",
-    "PluginSettings",
-    "SqlSettings",
-    "TableSettings",
-    "WebSettings",
-    "is_url",
-    "name_of_place",
-    "place_of_url",
-]
-
 PATHS_OF_PLACES = ("lists", "paths", "repository", "url")
 """The settings of places that may be paths of this machine."""
 

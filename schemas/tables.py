@@ -14,36 +14,6 @@ import pyarrow as pa
 
 from indexmill.store.tables import LOCATIONS, locations_type
 
-__all__ = [
-    "CONSOLIDATED",
-    "DESCRIBED",
-    "DOCUMENTS",
-    "ENTITIES",
-    "EXTRACTED",
-    "MENTIONS",
-    "NAMES",
-    "PASSAGES",
-    "PIECES",
-    "PLAIN",
-    "QUARANTINE",
-    "RELATED",
-    "RELATIONS",
-    "RELATION_PIECES",
-    "SAME_AS",
-    "SENTENCES",
-    "STAND_INS",
-    "SURFACES",
-    "TABLES",
-    "TITLE_SENTENCE",
-    "UNITS",
-    "UNIT_ENTITIES",
-    "Table",
-    "conform",
-    "private",
-    "published",
-    "stored",
-]
-
 TITLE_SENTENCE = -1
 """The sentence ordinal of a mention in the document's title."""
 

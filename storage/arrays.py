@@ -15,8 +15,6 @@ from indexmill.store.packs import write_pack
 from storage.protocol import Store
 from storage.writing import writing_to_store
 
-__all__ = ["put_pack"]
-
 _SMALL = 1 << 20
 """The bytes of arrays that are put together in memory."""
 

@@ -30,29 +30,6 @@ from indexmill.text.counted import counted
 from storage.protocol import Store
 from storage.records import get_record
 
-__all__ = [
-    "Asked",
-    "Batch",
-    "Closed",
-    "Ended",
-    "Kind",
-    "Outcome",
-    "Question",
-    "Started",
-    "Starting",
-    "Uploaded",
-    "ask",
-    "begun",
-    "close",
-    "give_up",
-    "id_of",
-    "naming",
-    "open_states",
-    "record",
-    "replace",
-    "sweep",
-]
-
 Outcome = Literal["completed", "expired", "cancelled", "failed", "never-started"]
 """The outcome of a batch: the endpoint's status, or never-started for a batch that cannot start any more."""
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 
 from storage.protocol import Store
 
-__all__ = ["Clock", "clock_of", "from_timestamp", "timestamp"]
-
 Clock = Callable[[], float]
 """Seconds since the epoch, like `time.time`."""
 

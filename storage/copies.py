@@ -33,8 +33,6 @@ from indexmill.store.record import Record
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.exports import Export
 
-__all__ = ["Copy", "open_copy", "read_record", "record_names"]
-
 
 class Copy:
     """A place that may hold blobs and records of a store."""

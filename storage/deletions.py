@@ -65,8 +65,6 @@ from storage.lease import Lease, at_work
 from storage.protocol import Store
 from storage.records import find_record, get_record
 
-__all__ = ["Since", "check_alone", "check_unannounced", "remove", "replace_set_aside", "set_aside", "sweep"]
-
 _TOGETHER = 64  # names that are announced at once, between two looks at the lease
 
 _LOOK_AGAIN = 60.0  # seconds after which the next deletion needs another look, as after a sleep

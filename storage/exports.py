@@ -36,8 +36,6 @@ from storage.records import create_next, get_record, numbered
 from storage.tables import writer
 from storage.writing import writing
 
-__all__ = ["Export", "exports", "lay_out", "record", "write_file", "write_table"]
-
 _PIECE = 1 << 20
 _GROUP_BYTES = 32 << 20
 

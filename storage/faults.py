@@ -19,8 +19,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["arm", "crossings", "fault_point", "install", "write_all"]
-
 Hook = Callable[[str], None]
 
 _ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO, "erofs": errno.EROFS, "eacces": errno.EACCES}

@@ -47,18 +47,6 @@ from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Stat
 from storage.writing import writing_to_store
 
-__all__ = [
-    "FolderStore",
-    "check_free",
-    "drop_scratch",
-    "init_folder",
-    "link",
-    "make_scratch",
-    "open_folder",
-    "replace_file",
-    "sync_folder",
-]
-
 _T = TypeVar("_T")
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)

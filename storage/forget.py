@@ -50,8 +50,6 @@ from storage.tables import put_table, read_table
 from storage.tombstones import document_digest
 from storage.traces import Traces
 
-__all__ = ["Export", "ForgetRecord", "Forgetting", "Search", "dry_run", "remove"]
-
 _REWRITTEN = ("refs/", "holds/", "runs/")
 _OTHER = re.compile(
     r"(aside|batches|blobs|exports|forgotten|leases|ledger/[0-9a-f]{2}|refusals|removing|tombstones|work)/"

@@ -39,19 +39,6 @@ from storage.receipts import Receipt
 from storage.records import find_record, get_record_blob
 from storage.runs import Run
 
-__all__ = [
-    "DAY",
-    "Collected",
-    "Policy",
-    "Survey",
-    "blobs_of",
-    "collect",
-    "digests_in",
-    "reach",
-    "receipts_of",
-    "survey",
-]
-
 DAY = 24 * 3600.0
 
 _HEX = re.compile(rb"[0-9a-f]{64}")

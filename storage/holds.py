@@ -17,8 +17,6 @@ from storage import refs
 from storage.protocol import Store
 from storage.records import create_next, get_record, last_number
 
-__all__ = ["check", "place", "release", "standing"]
-
 
 def standing(store: Store) -> Hold | None:
     """The hold in force, None where there is none; CorruptBlob if its record is damaged."""

@@ -31,8 +31,6 @@ from storage.protocol import Names, Store
 from storage.records import find_record, get_record, numbered
 from storage.refs import highest_epoch
 
-__all__ = ["DURATION", "MARGIN", "STALE", "Holding", "Lease", "acquire", "at_work", "holding", "run_of"]
-
 DURATION = 120.0
 """Seconds a lease lasts without a renewal; it is renewed four times as often."""
 

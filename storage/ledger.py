@@ -17,13 +17,10 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from indexmill.errors import CorruptBlob, NotFound
-from indexmill.models.llm import key_of
 from indexmill.store.layout import ledger_name, ledger_prefixes
 from storage import prompt_records
 from storage.prompt_records import PromptRecord
 from storage.protocol import Store
-
-__all__ = ["LONGEST", "Answers", "LedgerEntry", "find", "key_of", "record", "scan", "stats"]
 
 LONGEST = 16 << 20
 """The largest size of a record in bytes."""

@@ -21,8 +21,6 @@ from storage.receipts import Receipt, overlap
 from storage.records import get_record_blob
 from storage.tables import table_bytes
 
-__all__ = ["Lineage", "LineageEntry", "blobs", "put", "read"]
-
 _PARTS = pa.schema(
     [
         *(pa.field(name, pa.string(), nullable=False) for name in ("stage", "shard", "key", "row_space")),

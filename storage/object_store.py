@@ -30,9 +30,6 @@ from storage.probe import check_quickly
 from storage.protocol import Names, Stat
 from storage.writing import writing_to_store
 
-__all__ = ["ObjectStore", "init_object_store"]
-
-
 _SEVERAL = 10
 """The number of blobs that are looked at one by one before all are listed."""
 _MANY = 100

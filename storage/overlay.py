@@ -24,8 +24,6 @@ from storage.folder import drop_scratch, link, make_scratch
 from storage.protocol import Names, Stat, Store
 from storage.writing import writing_to_store
 
-__all__ = ["SCHEME", "OverlayStore", "open_overlay"]
-
 SCHEME = "overlay"
 """The scheme of an overlay's URL."""
 _DELETED = "deleted"

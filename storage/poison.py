@@ -13,8 +13,6 @@ from indexmill.store.record import Digest, Record, Word
 from storage.protocol import Store
 from storage.records import find_record
 
-__all__ = ["Poison", "known", "record"]
-
 
 class Poison(Record):
     """A document that a stage cannot process, and the failure it caused."""

@@ -22,8 +22,6 @@ from indexmill.errors import NotFound, StoreError
 from indexmill.store.bucket import Bucket
 from indexmill.text.counted import counted
 
-__all__ = ["PROMISES", "Probe", "check_quickly", "probe"]
-
 _FOLDER = "tmp"
 _RACERS = 20
 _BLOB = 20 << 20

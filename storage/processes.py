@@ -10,8 +10,6 @@ from pathlib import Path
 
 from indexmill.store.record import Record
 
-__all__ = ["Process", "alive", "same_boot", "this_process", "this_user"]
-
 
 class Process(Record):
     """A process and its machine, as precisely as the system tells.

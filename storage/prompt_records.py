@@ -17,8 +17,6 @@ from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 
-__all__ = ["Id", "PromptRecord", "find", "read", "scan"]
-
 Id = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 """The id of a passage, a node or a document."""
 

@@ -14,8 +14,6 @@ from typing import Protocol, TypeAlias
 
 from indexmill.store.pace import Pace
 
-__all__ = ["Names", "Stat", "Store"]
-
 Names: TypeAlias = list[str]
 
 

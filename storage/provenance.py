@@ -23,8 +23,6 @@ from storage.refusals import RefusedPrompt
 from storage.tombstones import document_digest
 from storage.traces import Traces
 
-__all__ = ["Answers", "hashed"]
-
 _Ids = NDArray[np.uint64]
 
 

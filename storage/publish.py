@@ -25,8 +25,6 @@ from storage import deletions, lineage, refs
 from storage.lease import Lease
 from storage.protocol import Store
 
-__all__ = ["check_whole", "describe", "publish", "read_manifest"]
-
 
 def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], digest: str) -> Artifact:
     """The manifest's entry for a blob: its length, rows and schema as the blob itself states them.

@@ -21,8 +21,6 @@ from storage.protocol import Store
 from storage.records import find_record
 from storage.tables import put_table, read_table
 
-__all__ = ["ReadingRecord", "find_reading", "put_reading", "put_tables", "tables_of"]
-
 _NAME = "reading"
 _LOOKED_AT = 256
 """The most recent runs among which a reading is looked for."""

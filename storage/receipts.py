@@ -20,19 +20,6 @@ from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 from storage.records import find_record
 
-__all__ = [
-    "Receipt",
-    "Work",
-    "candidates",
-    "find",
-    "find_incomplete",
-    "has_outputs",
-    "overlap",
-    "record",
-    "replace",
-    "scan",
-]
-
 _LABEL = re.compile(r"([A-Za-z])([01]*)")
 
 

@@ -11,8 +11,6 @@ from indexmill.store.layout import blob_path, number_of
 from indexmill.store.record import Record
 from storage.protocol import Store
 
-__all__ = ["create_next", "find_record", "get_record", "get_record_blob", "last_number", "numbered"]
-
 _R = TypeVar("_R", bound=Record)
 
 

@@ -23,24 +23,6 @@ from indexmill.store.manifest import Alias, Ref, Removal
 from storage.protocol import Store
 from storage.records import get_record, last_number, numbered
 
-__all__ = [
-    "aliases",
-    "check_there",
-    "commit",
-    "first_with",
-    "highest_epoch",
-    "history",
-    "last_version",
-    "newest",
-    "pointed",
-    "promote",
-    "read",
-    "removals",
-    "remove",
-    "restore",
-    "standing",
-]
-
 
 def read(store: Store, version: int) -> Ref:
     """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""

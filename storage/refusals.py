@@ -17,8 +17,6 @@ from storage import prompt_records
 from storage.prompt_records import PromptRecord
 from storage.protocol import Store
 
-__all__ = ["RefusedPrompt", "find", "record", "remove", "scan"]
-
 
 class RefusedPrompt(PromptRecord):
     """One prompt without an answer."""

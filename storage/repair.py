@@ -25,19 +25,6 @@ from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.stores import restore_store_file
 
-__all__ = [
-    "Damage",
-    "Finding",
-    "Need",
-    "Needs",
-    "Outcome",
-    "damaged_blobs",
-    "needs",
-    "repair_blobs",
-    "repair_records",
-    "repair_store_file",
-]
-
 Damage = Literal["missing", "damaged", "unreadable"]
 """Missing; bytes that do not match the digest, or no valid record; not readable by the system."""
 

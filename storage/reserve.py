@@ -16,8 +16,6 @@ from pathlib import Path
 
 from storage.faults import write_all
 
-__all__ = ["RESERVE", "give_up", "keep"]
-
 RESERVE = 1 << 20
 """Bytes: 250 records of a block each, or one that names 10,000 blobs."""
 

@@ -33,28 +33,6 @@ from storage.protocol import Store
 from storage.records import find_record, get_record
 from storage.tables import put_table, read_table
 
-__all__ = [
-    "Ending",
-    "QuarantineRecord",
-    "Run",
-    "RunEnd",
-    "RunStart",
-    "State",
-    "add_quarantine",
-    "end",
-    "ended_well",
-    "last_report",
-    "list_runs",
-    "make_run_id",
-    "may_have_replaced",
-    "quarantine_of",
-    "read_run",
-    "saw_other_files",
-    "start",
-    "start_of",
-    "unpublished_runs",
-]
-
 _MOST_LATER_RUNS = 32
 _EARLIER_RUNS = 2
 """The most runs since a version was published, and the runs before its own, whose records are read to tell whether

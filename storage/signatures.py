@@ -9,8 +9,6 @@ from indexmill.store.layout import signature_name, signature_prefix
 from storage.protocol import Store
 from storage.records import last_number, numbered
 
-__all__ = ["add", "envelopes"]
-
 
 def envelopes(store: Store, version: int) -> list[bytes]:
     """The envelopes of a version, oldest first, as they were added."""

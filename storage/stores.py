@@ -13,8 +13,6 @@ from storage.object_store import ObjectStore, init_object_store
 from storage.overlay import SCHEME, OverlayStore, open_overlay
 from storage.protocol import Store
 
-__all__ = ["init_store", "open_store", "overlay_of", "restore_store_file"]
-
 
 def open_store(url: str | Path) -> Store:
     """Open the store at a path or URL.

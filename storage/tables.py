@@ -13,9 +13,6 @@ from indexmill.store import tables
 from schemas.tables import conform, stored
 from storage.protocol import Store
 
-__all__ = ["put_table", "read_table", "table_bytes", "writer"]
-
-
 _FEW = 10_000
 """The rows that one thread reads before others have begun."""
 

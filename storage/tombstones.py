@@ -23,8 +23,6 @@ from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 from storage.records import get_record
 
-__all__ = ["Forgotten", "Tombstone", "document_digest", "forgotten", "put", "shown"]
-
 _SHOWN = 300
 _WORD = re.compile(r'"([^"]*)"|([^\s"\',;:{}\[\]()]+)')
 

@@ -16,8 +16,6 @@ import pyarrow as pa
 from indexmill.store.canonical import canonical_json
 from storage.tombstones import shown
 
-__all__ = ["FORGOTTEN", "Traces"]
-
 FORGOTTEN = "[...]"
 """The placeholder for a removed id or message."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from indexmill.errors import DiskFull, IndexmillError, StoreError, StoreNotWritable
 
-__all__ = ["writing", "writing_to_store"]
-
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 

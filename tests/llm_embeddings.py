@@ -21,8 +21,6 @@ from indexmill.models.embedder import HashEmbedder
 if TYPE_CHECKING:
     from tests.llm_server import LlmServer, Received, Reply
 
-__all__ = ["SPOILED_VECTORS", "Embeddings"]
-
 SPOILED_VECTORS = frozenset(
     [
         "nan",

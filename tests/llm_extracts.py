@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["extract_answer"]
-
 _NAME = re.compile(r"\b[A-Z][a-z]+(?: (?:of )?[A-Z][a-z]+)*")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from indexmill.models.recogniser import RulesRecogniser
 
-__all__ = ["rules_answer", "texts_of"]
-
 _TEXT = re.compile(r"<text-\d+ [0-9a-f]{16}>\n(.*?)\n</text-\d+ [0-9a-f]{16}>", re.DOTALL)
 _KINDS = ("title", "name", "part", "work", "code")
 

@@ -25,8 +25,6 @@ from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 
-__all__ = ["FIXTURES", "answers_of", "extracted", "formats"]
-
 FIXTURES = Path(__file__).parent / "fixtures"
 
 QUESTIONS = ["Who built the bridge of Ostrava?", "What did Ada Marl found?", "lighthouse"]

@@ -20,8 +20,6 @@ import jsonschema
 
 from tests.posts import PostServer
 
-__all__ = ["Receiver", "validate"]
-
 _FORMATS = {"runId": "uuid", "eventTime": "date-time", "producer": "uri", "_producer": "uri", "_schemaURL": "uri"}
 
 

@@ -10,8 +10,6 @@ from unittest.mock import patch
 
 from tests.posts import PostServer
 
-__all__ = ["Collector", "Recording", "Seen", "recording", "tree"]
-
 
 @dataclass(frozen=True)
 class Seen:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
-__all__ = ["PostServer"]
-
 
 class PostServer:
     """An HTTP server on a free port, as a context manager. took: returns the status for a path and a body."""

@@ -7,8 +7,6 @@ from collections import Counter
 from storage import runs
 from storage.protocol import Store
 
-__all__ = ["reasons_in"]
-
 
 def reasons_in(store: Store) -> dict[str, int]:
     """The reasons of the rows that the last run refused, with their numbers."""

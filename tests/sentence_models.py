@@ -13,8 +13,6 @@ import pytest
 
 from tests.encoders import WORDS
 
-__all__ = ["MAKES", "needs_sentence_transformers", "saved"]
-
 needs_sentence_transformers = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("sentence_transformers", "openvino")),
     reason="needs sentence-transformers and openvino",

@@ -16,8 +16,6 @@ import pytest
 
 from tasks.stages.ingest import spill, supervisor
 
-__all__ = ["MEMOS", "SIZES", "Memo", "Size", "make_tiny", "value_of"]
-
 
 @dataclass(frozen=True)
 class Size:

@@ -19,8 +19,6 @@ from typing import Any
 
 import psutil
 
-__all__ = ["CommandFailed", "Program", "Programs"]
-
 _TAIL = 20
 """Lines of a failed program's output that are shown."""
 

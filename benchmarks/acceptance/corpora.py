@@ -9,8 +9,6 @@ from typing import NamedTuple
 from benchmarks.equality import write_night
 from benchmarks.sets import cut, read_rows, write_rows
 
-__all__ = ["TECHDOCS", "WIKI", "Corpus", "Source", "techdocs", "wiki"]
-
 
 class Corpus(NamedTuple):
     """The files of a cut."""

@@ -16,8 +16,6 @@ from benchmarks.acceptance.journey import write_settings
 from benchmarks.acceptance.rows import Group, Measure, Row
 from tests.storage.services import bucket_of, s3_variables
 
-__all__ = ["DURABILITY"]
-
 _STAGES = 8
 """Stages that have made all their parts when the build is killed; a whole build has some forty."""
 

@@ -22,8 +22,6 @@ from benchmarks.sets import read_rows
 from indexmill.retrieve.registry import METHODS
 from tasks.registry import FAMILIES
 
-__all__ = ["Floors", "journey", "write_settings"]
-
 _HITS = 5
 _DOCUMENTS = (5, 10)
 _UNTRUSTED = 3  # the exit code

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from benchmarks.acceptance.commands import CommandFailed, Programs
 from benchmarks.acceptance.table import Line, Status
 
-__all__ = ["Group", "Measure", "Row", "at_least", "run_group"]
-
 
 class Measure(NamedTuple):
     """A value beside its floor; of: what it is of, where a row has several."""

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["Line", "Status", "exit_code", "markdown", "to_json"]
-
 
 class Status(Enum):
     """How a line ended."""

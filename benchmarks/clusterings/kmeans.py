@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from tasks.core.communities.graph import Labels, in_order
 
-__all__ = ["kmeans"]
-
 _TILE = 2**17  # distances held at once: few enough to stay in the cache
 
 

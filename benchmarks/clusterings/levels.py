@@ -24,17 +24,6 @@ from tasks.core.communities.augment import Augment, weighted
 from tasks.core.communities.graph import ALONE, Edges, Floats, Graph, Labels, Weighted, coarser, graph_of
 from tasks.core.communities.levels import Stops, community_id
 
-__all__ = [
-    "Cluster",
-    "Level",
-    "Membership",
-    "Summarise",
-    "earlier_names",
-    "level_over",
-    "levels_over",
-    "start_from",
-]
-
 Membership = Mapping[str, str]
 """The community's id of each node's id."""
 

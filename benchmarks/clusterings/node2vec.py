@@ -19,8 +19,6 @@ from benchmarks.clusterings.kmeans import kmeans
 from benchmarks.clusterings.spectral import leading
 from tasks.core.communities.graph import Labels, Weighted, in_order
 
-__all__ = ["mutual_information", "node2vec", "walked"]
-
 Rows = NDArray[np.int64]
 
 

@@ -15,8 +15,6 @@ from scipy import sparse
 
 from tasks.core.communities.graph import Labels, Weighted, in_order, shared_neighbours
 
-__all__ = ["scan"]
-
 
 def scan(graph: Weighted, *, epsilon: float = 0.5, core: int = 3) -> Labels:
     """The label of each node."""

@@ -16,8 +16,6 @@ from threadpoolctl import threadpool_limits
 from benchmarks.clusterings.kmeans import kmeans
 from tasks.core.communities.graph import Labels, Weighted, in_order
 
-__all__ = ["leading", "spectral"]
-
 _DENSE = 400  # rows up to which all eigenvectors are computed
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from flows.run import PlanOptions
     from schemas.config import Configuration
 
-__all__ = ["command"]
-
 
 @click.command("backfill")
 @click.option("--wave-shards", type=click.IntRange(min=1), help="Shards in a wave; default: about four million tokens.")

@@ -16,8 +16,6 @@ from indexmill.text.printable import one_line
 from storage import batches
 from storage.batches import Batch
 
-__all__ = ["command"]
-
 _COLUMNS = {name: name for name in ("id", "state", "questions", "stage", "model", "started", "endpoint", "batch_id")}
 
 

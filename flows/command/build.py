@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from flows.run import Outcome, PlanOptions
     from schemas.config import Configuration
 
-__all__ = ["command", "outcome_lines"]
-
 
 @click.command("build")
 @build_options

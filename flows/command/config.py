@@ -22,8 +22,6 @@ from indexmill.text.table import table
 from schemas.config import Configuration, EndpointSettings
 from schemas.corpus import CorpusSettings
 
-__all__ = ["command"]
-
 S = TypeVar("S", bound=EndpointSettings)
 
 

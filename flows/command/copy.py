@@ -15,8 +15,6 @@ from indexmill.store.reader import StoreReader
 from indexmill.text.counted import byte_size, bytes_of, counted
 from storage.stores import open_store
 
-__all__ = ["command"]
-
 
 class _Rate(click.ParamType[int]):
     """Bytes per second: `20MB`."""

@@ -12,8 +12,6 @@ from indexmill.command.options import Options, common
 from indexmill.store.reader import StoreReader
 from indexmill.text.counted import counted
 
-__all__ = ["command"]
-
 
 @click.command("export")
 @click.argument("arguments", metavar="[VERSION] DIR", nargs=-1, required=True)

@@ -27,8 +27,6 @@ from indexmill.text.printable import escaped, one_line
 from storage.forget import Forgetting, Search
 from storage.forget import dry_run as rehearse
 
-__all__ = ["command"]
-
 
 @click.command("forget")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)

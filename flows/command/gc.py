@@ -15,8 +15,6 @@ from storage import gc, lease
 from storage.clock import clock_of
 from storage.gc import Collected
 
-__all__ = ["command"]
-
 
 @click.command("gc")
 @click.option("--keep-last", metavar="N", type=click.IntRange(min=1), help="Keep the N newest versions.")

@@ -15,8 +15,6 @@ from schemas.corpus import CorpusSettings
 from schemas.places import is_url
 from tasks.stages.ingest.sources import find
 
-__all__ = ["command"]
-
 _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 
 

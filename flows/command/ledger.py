@@ -16,8 +16,6 @@ from indexmill.text.counted import counted
 from indexmill.text.table import table
 from storage import ledger, refusals
 
-__all__ = ["command"]
-
 _COLUMNS = ("model", "task", "answers", "input_tokens", "output_tokens", "bytes")
 
 

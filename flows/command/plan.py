@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tasks.core.estimate import Range
     from tasks.pipeline.plan.plan import Cost, Plan
 
-__all__ = ["command"]
-
 _CAUSES = {
     "first": "first build",
     "cold": "--cold",

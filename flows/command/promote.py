@@ -8,8 +8,6 @@ from flows.command.shared import print_result, store_of, version_number
 from flows.promote import promote, remove_alias
 from indexmill.command.options import Options, common, trust_option
 
-__all__ = ["command"]
-
 
 @click.command("promote")
 @click.argument("version", metavar="[VERSION NAME]", required=False)

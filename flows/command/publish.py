@@ -9,8 +9,6 @@ from flows.command.shared import print_result, store_of
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
 
-__all__ = ["command"]
-
 
 @click.command("publish")
 @click.argument("run_id", metavar="RUN")

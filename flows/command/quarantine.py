@@ -10,8 +10,6 @@ from indexmill.text.printable import escaped
 from storage import refusals
 from storage import runs as records
 
-__all__ = ["command"]
-
 _ROW = {"file": "file", "line": "line", "document_id": "document", "reason": "reason", "detail": "detail"}
 _PROMPT = {"key": "prompt", **{name: name for name in ("task", "model", "reason", "makes", "run_id")}}
 

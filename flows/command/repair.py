@@ -17,8 +17,6 @@ from indexmill.text.printable import one_line
 from storage.copies import open_copy
 from storage.repair import Finding
 
-__all__ = ["command"]
-
 _STILL_MISSING = 7
 """The exit code if a build or a copy has still to bring something that a version needs."""
 

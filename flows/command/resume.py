@@ -8,8 +8,6 @@ from flows.command.shared import print_result, store_of
 from flows.rollback import resume
 from indexmill.command.options import Options, common
 
-__all__ = ["command"]
-
 
 @click.command("resume")
 @click.option("--note", default="", help="What was corrected; kept with the record that ends the hold.")

@@ -10,8 +10,6 @@ from flows.command.shared import print_result, store_of, version_number
 from flows.rollback import roll_back
 from indexmill.command.options import Options, common
 
-__all__ = ["command"]
-
 
 @click.command("rollback")
 @click.argument("version", metavar="VERSION")

@@ -19,8 +19,6 @@ from indexmill.text.terminal import PLAIN, Style, columns_of, display_width, fit
 from storage import runs as records
 from storage.runs import Run
 
-__all__ = ["command", "described", "listing"]
-
 
 @click.command("runs")
 @click.argument("run_id", required=False)

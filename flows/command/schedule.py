@@ -11,8 +11,6 @@ from flows.schedule import serve
 from indexmill.command.options import Options, common
 from indexmill.errors import BadInput
 
-__all__ = ["command"]
-
 
 @click.command("schedule")
 @click.option("--cron", metavar="FIELDS", default="0 2 * * *", show_default=True, help="When to run, as in crontab.")

@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from schemas.config import Configuration
     from storage.protocol import Store
 
-__all__ = [
-    "FILE",
-    "begin",
-    "build_options",
-    "cluster_options",
-    "cluster_overrides",
-    "configuration_of",
-    "make_progress",
-    "print_result",
-    "quality_lines",
-    "run_options",
-    "store_of",
-    "table_of",
-    "version_number",
-    "workers_option",
-]
-
 FILE = click.Path(dir_okay=False, path_type=Path)
 """The type of a parameter that names a file."""
 

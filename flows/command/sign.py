@@ -13,8 +13,6 @@ from indexmill.command.options import Options, common
 from indexmill.errors import BadInput
 from indexmill.store.signatures import new_key, public_key
 
-__all__ = ["command"]
-
 
 @click.command("sign")
 @click.argument("version", metavar="[VERSION]", required=False)

@@ -14,8 +14,6 @@ from indexmill.command.waiting import Waiting
 from indexmill.text.counted import counted
 from indexmill.text.printable import printable
 
-__all__ = ["command"]
-
 
 @click.command("status")
 @click.option(

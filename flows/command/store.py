@@ -12,8 +12,6 @@ from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 from storage.probe import PROMISES, probe
 
-__all__ = ["command"]
-
 
 @click.group("store")
 @shared_options

@@ -23,8 +23,6 @@ try:
 except ImportError as error:
     raise not_installed("indexmill.adapters.haystack", "haystack", error) from error
 
-__all__ = ["IndexmillRetriever"]
-
 _OPERATORS = {"==": "=", "in": "=", "!=": "!=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 """Haystack's comparisons, as ``where`` writes them."""
 

@@ -17,8 +17,6 @@ try:
 except ImportError as error:
     raise not_installed("indexmill.adapters.langchain", "langchain_core", error) from error
 
-__all__ = ["IndexmillRetriever"]
-
 
 class IndexmillRetriever(BaseRetriever):
     """Retrieves documents from an opened index: ``IndexmillRetriever(index=snapshot, k=3, method="dense")``.

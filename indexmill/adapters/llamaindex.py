@@ -16,8 +16,6 @@ try:
 except ImportError as error:
     raise not_installed("indexmill.adapters.llamaindex", "llama_index", error) from error
 
-__all__ = ["IndexmillRetriever"]
-
 _FOR_PROGRAMS = sorted({field.name for field in dataclasses.fields(Hit)} - {"title", "section", "source"})
 """The metadata that a language model is not shown."""
 

@@ -13,8 +13,6 @@ from indexmill.hits import Hit
 from indexmill.mistakes import unknown_setting
 from indexmill.snapshot import Snapshot
 
-__all__ = ["Evidence", "Index", "Retrieval", "check_arguments"]
-
 
 class Index(Protocol):
     """An opened index: a ``Snapshot``, or a ``Follower``."""

@@ -18,8 +18,6 @@ from indexmill.models.llm import LLM, Completion, LlmWrapper, Request, key_of
 from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json, strict_json
 
-__all__ = ["AnswerCache", "CachedLlm"]
-
 _FIELDS = {"input_tokens": int, "key": str, "model": str, "output_tokens": int, "text": str}
 _BEGINNING = b'{"input_tokens":'  # of every line
 

@@ -24,8 +24,6 @@ from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.telemetry import span
 
-__all__ = ["NOTHING_FOUND", "Searched", "answering_of", "answers", "contexts_of", "fit_to_budget", "run_coroutine"]
-
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question without hits."""
 

@@ -13,8 +13,6 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnusable
 from indexmill.models.patience import Patience, Sleep, patiently
 from indexmill.models.readable import BadAnswer, value_of
 
-__all__ = ["Ask", "answer_or_error", "read_answer"]
-
 _ADVICE = {
     "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
     "length need",

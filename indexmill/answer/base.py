@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from indexmill.models.llm import Request
     from indexmill.models.llm_errors import LlmError
 
-__all__ = ["Answer", "Answering", "Bill", "Reply", "context_tokens", "prompt_tokens", "text_tokens"]
-
 _BYTES_PER_TOKEN = 8
 """The upper bound for any text: an encoder may read a run of letters in an unknown script as one token."""
 

@@ -20,8 +20,6 @@ from indexmill.retrieve.registry import METHODS
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
 
-__all__ = ["SCHEMA", "OnePrompt", "shown"]
-
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"reasoning": {"type": "string"}, "found": {"type": "boolean"}, "answer": {"type": "string"}},

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from indexmill.models.prompts import Prompt, read_prompt
 
-__all__ = ["prompt"]
-
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:
     """The text of the prompt `<name>.md`, from `folder` if it is there, and its version: see ``read_prompt``."""

@@ -19,8 +19,6 @@ from indexmill.text.terms import COMMON, Analyser
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
 
-__all__ = ["Quotation"]
-
 _END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
 
 

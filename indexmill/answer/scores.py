@@ -18,8 +18,6 @@ from typing import NamedTuple
 from indexmill.text.normalise import normalise
 from indexmill.text.terms import UNSPACED
 
-__all__ = ["Scores", "scores_of", "words"]
-
 _ARTICLES = frozenset({"a", "an", "the"})
 _YES_NO = frozenset({"yes", "no"})
 _UNSPACED = re.compile(f"([{UNSPACED}])")

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 
-__all__ = ["Turns", "all_of"]
-
 _T = TypeVar("_T")
 
 

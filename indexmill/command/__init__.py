@@ -29,8 +29,6 @@ from indexmill.store.free_space import temporary_folder
 from indexmill.telemetry_sdk import configure
 from indexmill.text.printable import printable
 
-__all__ = ["cli", "main", "run"]
-
 _READER = {
     "answer": "Answer a question from the index, by a language model or with a quotation.",
     "diff": "Show what changed between two versions: documents, passages, entities, sizes, settings.",

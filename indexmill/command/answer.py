@@ -16,8 +16,6 @@ from indexmill.errors import BadInput
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line, printable
 
-__all__ = ["command"]
-
 
 @click.command("answer")
 @click.argument("question")

@@ -13,8 +13,6 @@ from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import escaped, one_line
 from indexmill.text.table import table
 
-__all__ = ["command"]
-
 
 @click.command("diff")
 @click.argument("a", required=False)

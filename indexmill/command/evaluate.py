@@ -24,8 +24,6 @@ from indexmill.text.table import table
 if TYPE_CHECKING:
     from indexmill.evaluate.recall import MethodResult
 
-__all__ = ["command", "record_weights"]
-
 
 @click.command("evaluate")
 @click.argument("questions", type=click.Path(path_type=Path))

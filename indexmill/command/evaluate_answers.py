@@ -30,8 +30,6 @@ from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.text.counted import counted
 from indexmill.text.table import table
 
-__all__ = ["evaluate_answers_of", "make_questions_of"]
-
 
 @dataclass(frozen=True)
 class _Price:

@@ -11,8 +11,6 @@ from indexmill.command.retrieval import principals_of, say_what_is_hidden
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
 
-__all__ = ["command"]
-
 _DEFAULT_NODES = 300
 _MOST_NODES = 2_000
 

@@ -10,8 +10,6 @@ from indexmill.errors import BadInput
 from indexmill.extras import not_installed
 from indexmill.serve.index import Wanted, open_index
 
-__all__ = ["command", "served_index", "wanted_of"]
-
 served_index = together(
     click.argument("place", metavar="[STORE]", required=False),
     kept_option(

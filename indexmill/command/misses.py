@@ -12,8 +12,6 @@ from indexmill.text.printable import escaped, one_line
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["misses_of", "shown_misses", "titles_of"]
-
 
 def titles_of(snapshot: Snapshot) -> dict[str, str]:
     """The title of every document."""

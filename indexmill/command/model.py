@@ -16,8 +16,6 @@ from indexmill.retrieve.family import AnsweringOption
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line
 
-__all__ = ["answering_options", "answering_settings", "asking", "model_of", "prompts_of"]
-
 _KEYS = ("api_key_env", "api_key_file", "token_provider")
 
 

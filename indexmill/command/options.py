@@ -34,28 +34,6 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
     from indexmill.store.signatures import Trust
 
-__all__ = [
-    "CONFIGURATION_FILE",
-    "DEFAULT_STORE",
-    "SHARED_GROUPS",
-    "Decorator",
-    "Duration",
-    "GroupedCommand",
-    "Options",
-    "anchored",
-    "as_option",
-    "candidate",
-    "common",
-    "kept_argument",
-    "kept_option",
-    "numbers",
-    "parameters_by_method",
-    "pinned",
-    "shared_options",
-    "store_location",
-    "together",
-]
-
 CONFIGURATION_FILE = "indexmill.yaml"
 """Read from the current folder where ``--config`` is not given."""
 

@@ -17,8 +17,6 @@ from indexmill.retrieve.family import Option
 from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import escaped, one_line, printable
 
-__all__ = ["cited", "command", "few", "shown_ids", "titled", "wrapped"]
-
 WIDTH = 100
 
 MOST_LISTED = 12

@@ -10,8 +10,6 @@ from indexmill.command.options import Options, common, kept_argument, kept_optio
 from indexmill.errors import BadInput
 from indexmill.text.printable import one_line
 
-__all__ = ["command"]
-
 
 @click.command("report")
 @kept_argument("version", metavar="[VERSION]", required=False)

@@ -15,8 +15,6 @@ from indexmill.text.printable import one_line
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["Reranking", "principals_of", "reranking_of", "retrieving", "say_what_is_hidden"]
-
 DEPTH = 50
 
 

@@ -13,8 +13,6 @@ from indexmill.text.table import table
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["MOST", "listing", "pairs"]
-
 MOST = 100
 """Pairs that are printed for people, the most alike first."""
 

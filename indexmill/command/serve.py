@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from indexmill.serve.index import Wanted
     from indexmill.serve.run import Mount
 
-__all__ = ["command"]
-
 _LIMITS = Limits()
 
 _GROUPS = {

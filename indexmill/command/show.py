@@ -23,8 +23,6 @@ from indexmill.text.terminal import Style, style_of
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["command", "summary"]
-
 _FAMILIES = METHODS.values()
 _VIEWS = {one.view.option.removeprefix("--").replace("-", "_"): one.view for one in _FAMILIES if one.view is not None}
 """What families draw, by the parameter of their option."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from indexmill.store.manifest import Removal
     from indexmill.store.reader import StoreReader
 
-__all__ = ["command", "listed"]
-
 
 @click.command("snapshots")
 @common

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from indexmill.store.signatures import Statement, Trust
     from indexmill.store.verify import Verification
 
-__all__ = ["command"]
-
 
 @click.command("verify")
 @click.argument("version", metavar="[VERSION]", required=False)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from indexmill.store.reader import StoreReader
 
-__all__ = ["selection", "version_of"]
-
 
 def selection(word: str | None) -> tuple[int | None, str | None]:
     """The version, or else the alias, that a word on the command line names; neither for ``newest`` and no word."""

@@ -19,8 +19,6 @@ from indexmill.text.durations import duration
 from indexmill.text.printable import one_line
 from indexmill.text.terminal import columns_of, fitted, glyphs_of, style_of
 
-__all__ = ["Waiting"]
-
 MOMENT = 1.0
 """Seconds in which nothing is said."""
 

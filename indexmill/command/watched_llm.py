@@ -7,8 +7,6 @@ from indexmill.models.llm import Completion, LlmWrapper, Request
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 
-__all__ = ["WatchedLlm"]
-
 
 class WatchedLlm(LlmWrapper[OpenAiLlm]):
     """A model that says when it is asked, and when an answer is waited for again; see ``LLM``."""

@@ -21,8 +21,6 @@ from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.patience import Patience
 
-__all__ = ["ABSTRACT", "USERS", "GeneratedQuestions", "abstract_questions", "questions_of"]
-
 ABSTRACT = "abstract"
 """The type of these questions."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
-__all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "bill", "evaluate_answers"]
-
 BATCH = 64
 """The number of questions per batch, which bounds the loss of an interrupted run, and memory."""
 

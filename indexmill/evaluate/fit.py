@@ -24,8 +24,6 @@ from indexmill.text.counted import counted
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["GRID", "Fit", "fit"]
-
 GRID = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """The grid of weights, relative to the largest."""
 

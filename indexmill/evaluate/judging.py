@@ -23,8 +23,6 @@ from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.patience import Patience
 
-__all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "combine_verdicts", "judge"]
-
 CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
 """The criteria of the comparison; the last combines the others."""
 

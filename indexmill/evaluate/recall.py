@@ -31,16 +31,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
-__all__ = [
-    "Evaluation",
-    "MethodResult",
-    "Question",
-    "evaluate",
-    "found_documents",
-    "parse_questions",
-    "read_questions",
-]
-
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 
 WARM = 64

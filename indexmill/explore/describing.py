@@ -14,8 +14,6 @@ from indexmill.explore.graph import Edge, Node, Part, Role, Start, Step
 from indexmill.explore.rows import ReadableRows
 from indexmill.hits import Hit
 
-__all__ = ["Chosen", "Key", "described", "label_of"]
-
 _EDGES = 4
 """The most edges, as a multiple of the nodes: more are no picture."""
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from indexmill.hits import Hit
 
-__all__ = ["Reason", "lines", "passages_behind", "reasons"]
-
 _MOST_LINES = 12
 _LONGEST = 400
 

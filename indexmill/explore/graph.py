@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["KINDS", "Edge", "Node", "Part", "Role", "Start", "Step"]
-
 KINDS = ("passage", "entity", "community")
 """The kinds of nodes that every part has; a method may find others, such as summaries."""
 

@@ -13,8 +13,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Places", "laid_out"]
-
 Places = npt.NDArray[np.float64]
 Edges = npt.NDArray[np.int64]
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
-__all__ = ["HITS", "MOST_NODES", "NODES", "neighbourhood"]
-
 NODES = 300
 """The nodes of a neighbourhood if nothing else is said."""
 

@@ -28,8 +28,6 @@ from indexmill.text.counted import counted
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["GENERATOR", "Page", "page_of"]
-
 GENERATOR = "indexmill explore"
 """The page's ``<meta name="generator">``, by which a later page knows a file that it may replace."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
-__all__ = ["ReadableRows"]
-
 _ALIKE = 2_000
 """Names that are compared with one that no entity has."""
 

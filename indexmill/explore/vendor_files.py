@@ -10,8 +10,6 @@ from importlib.resources import files
 
 from indexmill.errors import ConfigurationError
 
-__all__ = ["Library", "libraries"]
-
 
 @dataclass(frozen=True, slots=True)
 class Library:

@@ -17,8 +17,6 @@ from indexmill.store.sbom import SBOM
 from indexmill.text.counted import counted
 from indexmill.text.markdown import code, json_block, table_of
 
-__all__ = ["card"]
-
 _NAMES = {"llm": "summaries"}  # what the manifest calls otherwise
 _WRITTEN = {
     "recogniser": "mentions",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["EntityGraph", "check_extraction", "how_to_extract", "paired", "pieces", "unique_titles", "whole"]
-
 
 _MANY = 65_536  # ids converted to keys at a time
 

@@ -8,8 +8,6 @@ from indexmill.store.exported import MANIFEST_FILE
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import byte_size, counted
 
-__all__ = ["loading", "opening"]
-
 
 def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
     """The paragraphs of a card that tell how to open an export of a form. digest: of the manifest."""

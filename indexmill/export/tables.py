@@ -20,8 +20,6 @@ from indexmill.retrieve.passages import passages_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["DocumentIds", "TableOf", "lists", "spans", "vector_table", "with_vectors"]
-
 _MOST = 1 << 20  # list items per piece, unless one row has more
 
 

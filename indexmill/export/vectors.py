@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["check", "tables"]
-
 _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "id": ("passages", "passage_id", pa.string()),
     "document_id": ("passages", "document_id", pa.string()),

@@ -29,8 +29,6 @@ from indexmill.serve.messages import (
 )
 from indexmill.serve.refusals import failure_of
 
-__all__ = ["make_server", "mounted"]
-
 _INSTRUCTIONS = (
     "A versioned index of a corpus of documents. Use `search` to find passages that answer a question, and cite them "
     "by title, section, page and url. Use `read_document` with a document id of a hit where a passage is too short to "

@@ -13,8 +13,6 @@ import httpx2
 from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmUnusable
 
-__all__ = ["LARGEST_ERROR", "BoundedClient", "content_of", "too_large"]
-
 LARGEST_ERROR = 1_000_000
 """The bytes read of an error response's body; the status itself says the most."""
 

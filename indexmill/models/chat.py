@@ -15,17 +15,6 @@ from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmUnreachable
 from indexmill.store.canonical import canonical_json
 
-__all__ = [
-    "LARGEST_ANSWER",
-    "Shape",
-    "Structured",
-    "chat_body",
-    "completion_of",
-    "input_bound",
-    "shapes",
-    "takes_strict",
-]
-
 LARGEST_ANSWER = 8_000_000
 """The maximum bytes of an answer: 125,000 tokens, more than models write at once, of 64 bytes each."""
 

@@ -28,8 +28,6 @@ from indexmill.models.sentence_model import DEFAULT_MODEL, ModelFiles, find_mode
 from indexmill.store.canonical import canonical_json
 from indexmill.store.room import check_room
 
-__all__ = ["convert"]
-
 _TRACED_LENGTHS = ((1, 2), (3, 21), (2, 5))
 """The texts, and the tokens of each, at which a trace is compared with the model: others than it was traced with."""
 

@@ -37,24 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = [
-    "NO_PROMPTS",
-    "Embedder",
-    "Encoded",
-    "EncoderFingerprint",
-    "HashEmbedder",
-    "Pass",
-    "PassEmbedder",
-    "Prompts",
-    "Spans",
-    "TokenEncoder",
-    "Tokeniser",
-    "cut_dimension",
-    "readable",
-    "self_test",
-    "tokens_left",
-]
-
 Spans = Sequence[Sequence[tuple[int, int]]]
 """For each text, the (start, end) character offsets of its spans, the end excluded."""
 

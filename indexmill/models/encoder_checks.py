@@ -18,8 +18,6 @@ from typing import Any
 from indexmill.errors import CorruptBlob, IndexmillError
 from indexmill.store.regular_files import MANIFEST_BYTES, RECORD_BYTES, read_regular
 
-__all__ = ["check_encoder_files", "encoder_errors"]
-
 _LONGEST_TEXT = 4096
 """Characters of a text in the steps of a tokenizer, which may be put into every text that it is given."""
 

@@ -13,8 +13,6 @@ from indexmill.errors import ConfigurationError
 from indexmill.mistakes import mistakes
 from indexmill.models.chat import Structured
 
-__all__ = ["Endpoint"]
-
 
 @dataclass(frozen=True)
 class Endpoint:

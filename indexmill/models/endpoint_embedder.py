@@ -20,8 +20,6 @@ from indexmill.models.embedder import NO_PROMPTS, Embedder, EncoderFingerprint, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BACKEND", "EndpointEmbedder", "EndpointModel", "TokenCounter", "Vectors"]
-
 BACKEND = "openai"
 """The back-end's name in settings and fingerprints."""
 

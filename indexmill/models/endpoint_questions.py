@@ -23,8 +23,6 @@ from indexmill.models.patience import Patience, patiently
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["endpoint_encoder"]
-
 _TASK = "question"
 
 _AT_ONCE = 64

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple
 
-__all__ = ["Items", "Listener", "headway", "listening"]
-
 
 class Items(NamedTuple):
     """Counted things: so many of them are done, of so many. unit: in the singular, such as `text`."""

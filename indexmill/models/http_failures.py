@@ -19,8 +19,6 @@ from typing import Any, Literal
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.secrets import redacted
 
-__all__ = ["LLM_SETTINGS", "Failure", "SettingNames", "lost_connection", "retry_after"]
-
 _NO_MONEY = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
 )

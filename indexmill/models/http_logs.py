@@ -6,8 +6,6 @@ import logging
 
 from indexmill.models.secrets import redacted
 
-__all__ = ["silence"]
-
 _LOGGERS = ("openai", "httpx2", "httpcore2")
 
 

@@ -13,8 +13,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from indexmill.store.canonical import canonical_json, digest_of
 
-__all__ = ["LLM", "Completion", "LlmWrapper", "Request", "data_block", "key_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -18,8 +18,6 @@ from typing import Any, ClassVar, Literal
 from indexmill.errors import IndexmillError
 from indexmill.models.llm import Completion
 
-__all__ = ["LlmBusy", "LlmError", "LlmForbidden", "LlmRejected", "LlmUnreachable", "LlmUnusable"]
-
 
 class LlmError(IndexmillError):
     """A request without a usable answer; picklable.

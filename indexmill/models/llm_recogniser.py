@@ -27,8 +27,6 @@ from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, n
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.text.names import canonical_name
 
-__all__ = ["PIECE_BYTES", "SCHEMA", "TASK", "LlmRecogniser", "Piece", "pieces", "place_of", "standard_name"]
-
 TASK = "entities"
 
 SCHEMA: Mapping[str, Any] = {

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 from indexmill.models.llm import Completion
 from indexmill.telemetry import Span, record, span
 
-__all__ = ["ModelCall", "model_call"]
-
 _LONGEST = 100
 """The maximum length of a name that an endpoint says."""
 

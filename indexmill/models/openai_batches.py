@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import openai
     from openai.types import Batch
 
-__all__ = ["CHAT", "LARGEST_BYTES", "LARGEST_QUESTIONS", "NotStarted", "OpenAiBatches", "Shown"]
-
 CHAT: Final = "/v1/chat/completions"
 """The endpoint path that the protocol requires for a batch, whatever the base URL is."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     _Open = tuple[openai.AsyncOpenAI, AsyncGenerator[openai.AsyncOpenAI, None]]
 
-__all__ = ["OPENAI", "EndpointOptions", "OpenAiConnection", "endpoint_of"]
-
 OPENAI = "https://api.openai.com/v1"
 
 _NO_KEY = "none"

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import openai
     from numpy.typing import NDArray
 
-__all__ = ["EMBED_SETTINGS", "Embedded", "OpenAiEmbeddings", "most_tokens", "open_embeddings"]
-
 EMBED_SETTINGS = SettingNames(
     model="embed.model",
     url="embed.base_url",

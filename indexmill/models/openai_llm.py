@@ -25,8 +25,6 @@ from indexmill.store.canonical import canonical_json, digest_of
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["LlmOptions", "OpenAiLlm", "open_llm"]
-
 _NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models do not accept `max_tokens`."""
 

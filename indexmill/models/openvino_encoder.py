@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ENCODER_FILES", "OpenVINOEmbedder", "import_openvino", "without_telemetry"]
-
 ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json")
 """The files of an encoder: the graph, its constants, the tokenizer, and the settings (canonical JSON)."""
 

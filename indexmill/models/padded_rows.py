@@ -22,8 +22,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["pad_rows", "padded_rows"]
-
 _STEPS = ((32, 4), (128, 16), (256, 32), (768, 64), (1024, 32))
 """Up to so many rows, steps of so many: 34 numbers, and 2 % more rows in a full pass. Beyond the last, `_WIDEST`."""
 

@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from indexmill.models.llm_errors import LlmError
 
-__all__ = ["Patience", "Sleep", "patiently"]
-
 Sleep = Callable[[float], Awaitable[None]]
 
 _FIRST_WAIT = (

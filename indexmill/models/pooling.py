@@ -15,8 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["POOLINGS", "mean", "pooled", "unit_rows"]
-
 
 def mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
     """The mean of one text's rows, added in order."""

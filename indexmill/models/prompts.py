@@ -10,8 +10,6 @@ from pathlib import Path
 from indexmill.errors import ConfigurationError
 from indexmill.store.canonical import digest_of
 
-__all__ = ["Prompt", "read_prompt"]
-
 Prompt = tuple[str, str]
 """A text and its version."""
 

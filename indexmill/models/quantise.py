@@ -27,8 +27,6 @@ from indexmill.models.openvino_encoder import without_telemetry
 from indexmill.models.quiet import quiet
 from indexmill.store.canonical import digest_of
 
-__all__ = ["calibration_texts", "quantisation", "quantise"]
-
 
 def calibration_texts() -> list[str]:
     """The texts that show the ranges of an encoder's numbers."""

@@ -12,8 +12,6 @@ from typing import Any
 from indexmill.models.llm import Completion
 from indexmill.store.canonical import strict_json
 
-__all__ = ["BadAnswer", "value_of"]
-
 _OPENING = re.compile(r"^[ \t]*+```[ \t]*+(?:json|JSON)?+[ \t]*+\n", re.MULTILINE)
 _CLOSING = re.compile(r"```[ \t]*+$", re.MULTILINE)
 _ENDINGS = {"content_filter": "filtered", "refusal": "declined"}

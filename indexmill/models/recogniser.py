@@ -23,21 +23,6 @@ from indexmill.errors import ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.text.names import canonical_name, canonical_words
 
-__all__ = [
-    "Field",
-    "Kind",
-    "Mention",
-    "Recogniser",
-    "RulesRecogniser",
-    "SpacyRecogniser",
-    "WordListRecogniser",
-    "names_nothing",
-    "open_recogniser",
-    "question_names",
-    "question_runs",
-    "title_mentions",
-]
-
 Field = Literal["title", "text"]
 Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "date", "number"]
 

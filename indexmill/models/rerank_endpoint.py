@@ -33,8 +33,6 @@ from indexmill.models.secrets import RERANK_KEY_ENV, KeySource
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["RerankEndpoint"]
-
 _ATTEMPTS = 4
 _FIRST_WAIT = 0.5  # seconds before the first retry if the endpoint names none; doubled before each further one
 _MOST = 1000  # documents of one request: Cohere's limit

@@ -23,8 +23,6 @@ from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.store.canonical import digest_of_file
 from indexmill.text.terms import COMMON, Analyser
 
-__all__ = ["CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
-
 Scores = npt.NDArray[np.float64]
 
 BATCH = 32

@@ -23,8 +23,6 @@ from indexmill.errors import ConfigurationError
 from indexmill.forks import Lock
 from indexmill.models.llm_errors import LlmForbidden
 
-__all__ = ["RERANK_KEY_ENV", "KeySource", "redacted", "without_secrets"]
-
 RERANK_KEY_ENV = "INDEXMILL_RERANK_API_KEY"
 """The environment variable with the key of a reranker behind an endpoint, if it requires one."""
 

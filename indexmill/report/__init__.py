@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["render_report"]
-
 
 def render_report(
     where: str | os.PathLike[str], version: int | None = None, *, alias: str | None = None, compare: int | None = None

@@ -17,8 +17,6 @@ from indexmill.report.numbers import amount, clipped, duration
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ["Bar", "Block", "Panel", "bar", "histogram", "series", "timeline"]
-
 _CHARACTER = 6.6
 """The width of a character of a label in pixels, on the safe side."""
 

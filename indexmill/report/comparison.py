@@ -23,8 +23,6 @@ from indexmill.snapshot import Snapshot
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import row_groups
 
-__all__ = ["CameAndWent", "Comparison", "MethodQuality", "QuestionChange", "Side", "comparison", "question_changes"]
-
 QUESTIONS = 25
 """The most questions that are listed of those won, and of those lost."""
 ROWS = 10

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from indexmill.snapshot import Snapshot
 from indexmill.store.tables import row_groups
 
-__all__ = ["Described", "described", "only_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class Described:

@@ -19,8 +19,6 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.exported import is_exported
 from indexmill.store.reader import StoreReader
 
-__all__ = ["Facts", "facts_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from indexmill.report import charts
 from indexmill.report.history import VersionFacts
 from indexmill.report.inside import Histogram
-from indexmill.report.numbers import amount, byte_size, clipped, counted, duration, moment, money, share
+from indexmill.report.numbers import amount, clipped, duration, moment, money, share
 from indexmill.report.run_record import RunRecord, Span, StageRun, Timeline
+from indexmill.text.counted import byte_size, counted
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-__all__ = ["Figure", "histogram", "over_time", "stage_tones", "timeline"]
 
 _TONES = 7
 """Stages with a colour of their own, those with the most work; the others are grey."""

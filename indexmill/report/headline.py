@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from indexmill.report.facts import Facts
-from indexmill.report.numbers import amount, byte_size, clipped, counted, duration, money, share
+from indexmill.report.numbers import amount, clipped, duration, money, share
 from indexmill.report.run_record import PlanFigure, Quality, RunRecord
-
-__all__ = ["Card", "headline"]
+from indexmill.text.counted import byte_size, counted
 
 _SAME = 0.0005
 """Recalls that differ by less are written alike."""

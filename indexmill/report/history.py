@@ -12,8 +12,6 @@ from indexmill.report.run_record import RunRecord
 from indexmill.store.manifest import Manifest, Ref, Removal
 from indexmill.store.reader import StoreReader
 
-__all__ = ["MOST_VERSIONS", "VersionFacts", "history"]
-
 MOST_VERSIONS = 90
 """The versions that are drawn, the newest of those up to the reported one."""
 

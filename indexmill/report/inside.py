@@ -23,20 +23,6 @@ from indexmill.snapshot_artifacts import sound
 from indexmill.store.manifest import Manifest
 from indexmill.store.tables import read_table, row_groups
 
-__all__ = [
-    "Alike",
-    "CentralEntity",
-    "FamilyLevels",
-    "FamilySize",
-    "Histogram",
-    "Inside",
-    "grouped",
-    "histogram_of",
-    "inside",
-    "sizes_by_family",
-    "total_bytes",
-]
-
 CENTRAL = 15
 """The most entities that are listed."""
 ALIKE = 15

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from indexmill.report.run_record import Missed, Quality
 
-__all__ = ["MissedByMethod", "missed_by_method"]
-
 _OPEN = 10
 """The questions of the best method that are seen at once."""
 

@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from indexmill.text import durations
-from indexmill.text.counted import byte_size, counted
+from indexmill.text.counted import byte_size
 from indexmill.text.printable import one_line
-
-__all__ = [
-    "amount",
-    "byte_size",
-    "clipped",
-    "counted",
-    "duration",
-    "moment",
-    "money",
-    "share",
-    "signed",
-    "signed_bytes",
-]
 
 NOTHING = "–"
 

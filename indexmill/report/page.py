@@ -19,8 +19,6 @@ from indexmill.text.printable import one_line
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["GENERATOR", "rendered"]
-
 GENERATOR = "indexmill report"
 """The page's ``<meta name="generator">``, by which a later report knows a file that it may replace."""
 

@@ -24,8 +24,6 @@ from indexmill.report.run_record import (
 )
 from indexmill.store.reader import StoreReader
 
-__all__ = ["read_run", "record_of"]
-
 _MOST_SPANS = 2000
 _MOST_WARNINGS = 100
 _MOST_MISSED = 500

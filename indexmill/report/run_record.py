@@ -10,19 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-__all__ = [
-    "FAILURES",
-    "Compared",
-    "Missed",
-    "PlanFigure",
-    "Quality",
-    "RunRecord",
-    "Span",
-    "StageRun",
-    "StandIns",
-    "Timeline",
-]
-
 FAILURES = {
     "llm_refused": "refused prompts",
     "llm_retries": "calls tried again",

@@ -16,8 +16,6 @@ from indexmill.snapshot import Snapshot
 from indexmill.store.reader import StoreReader
 from indexmill.store.tables import row_groups
 
-__all__ = ["NAMES", "Changed", "Changes", "Document", "Moved", "Tonight", "changes_of", "tonight"]
-
 LISTED = 10
 """The most documents of each kind that are listed."""
 NAMES = 12

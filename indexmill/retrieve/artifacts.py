@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from indexmill.store.listing import Artifact
     from indexmill.store.manifest import Manifest
 
-__all__ = ["Artifacts"]
-
 T = TypeVar("T")
 
 

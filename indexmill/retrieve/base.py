@@ -29,35 +29,6 @@ if TYPE_CHECKING:
 
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = [
-    "EXPLAINED",
-    "EXPLAINED_TOGETHER",
-    "MOST_CHARACTERS",
-    "READ",
-    "Allowed",
-    "Count",
-    "Encode",
-    "Explanations",
-    "Finite",
-    "NoParameters",
-    "PassageRetriever",
-    "QueryBatch",
-    "Ranking",
-    "Retriever",
-    "Share",
-    "Vectors",
-    "Weight",
-    "by_method",
-    "check_count",
-    "check_names",
-    "check_question",
-    "check_vectors",
-    "did_you_mean",
-    "override_parameters",
-    "parameters_of",
-    "preset",
-]
-
 P = TypeVar("P")
 
 Vectors = npt.NDArray[np.float32]

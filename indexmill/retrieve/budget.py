@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["fitting"]
-
 
 def fitting(tokens: Iterable[int], budget: int | None) -> list[int]:
     """The positions of the texts that fit into the budget, taken in order; a text that does not fit is skipped."""

@@ -16,24 +16,6 @@ import numpy.typing as npt
 from indexmill.retrieve.consecutive import starts_of
 from indexmill.retrieve.directions import as_unit_vectors
 
-__all__ = [
-    "Pairs",
-    "before",
-    "best_of_each",
-    "changes",
-    "distinct",
-    "first_of_each",
-    "matches",
-    "paired",
-    "parts",
-    "positions",
-    "products",
-    "reciprocal_ranks",
-    "runs",
-    "sums",
-    "take_rows",
-]
-
 Pairs = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]

@@ -8,8 +8,6 @@ from indexmill.hits import NodeLabel
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Rows
 
-__all__ = ["Communities"]
-
 
 class Communities(Protocol):
     """Communities by row, and the entities below them by their rows in the table of entities.

@@ -8,8 +8,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Consecutive", "starts_of"]
-
 
 class Consecutive(Sequence[npt.NDArray[Any]]):
     """Arrays whose rows are numbered consecutively. Thread-safe; an opened array stays open.

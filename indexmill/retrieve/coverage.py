@@ -16,8 +16,6 @@ from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.term_index import question_terms
 from indexmill.text.terms import Analyser
 
-__all__ = ["coverage"]
-
 
 def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable[[Rows], Scores]) -> Scores:
     """The share ``(n_questions,)`` of each question's terms that stand in names of linked entities, from 0 to 1.

@@ -23,8 +23,6 @@ from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, products
 from indexmill.retrieve.directions import is_directions, lengths_of
 
-__all__ = ["QUESTION_TILE", "Beside", "at_least_top", "nearest", "similarities"]
-
 QUESTION_TILE = 128
 """The maximum number of questions per matrix product."""
 

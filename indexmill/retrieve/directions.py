@@ -13,16 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Directions",
-    "as_directions",
-    "as_unit_vectors",
-    "directions_of",
-    "is_directions",
-    "lengths_of",
-    "unit_vectors",
-]
-
 Directions = npt.NDArray[np.int8]
 
 _MOST = 127

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Distribution", "Level", "row_lengths"]
-
 Integers = npt.NDArray[np.integer[Any]]
 
 

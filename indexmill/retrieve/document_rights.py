@@ -15,8 +15,6 @@ from indexmill.retrieve.rows import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["KEPT_READERS", "DocumentRights"]
-
 KEPT_READERS = 64
 """The number of sets of principals whose documents are cached per snapshot, one byte per document each."""
 

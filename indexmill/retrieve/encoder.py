@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["STREAMS", "open_encoder"]
-
 STREAMS = 2
 """The number of parallel passes of the encoder, one core each; a batch of questions has one pass per token length."""
 

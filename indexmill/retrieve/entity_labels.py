@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["EntityLabels", "entity_labels_of"]
-
 KEPT_READERS = 16
 """The number of masks of readable passages whose results are cached, one byte per entity and passage each."""
 

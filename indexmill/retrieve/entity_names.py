@@ -15,8 +15,6 @@ from indexmill.retrieve.columns import positions
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Keys", "name_vectors_of", "names_of"]
-
 Keys = npt.NDArray[np.uint64]
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["TOKEN_BUDGET", "AnsweringOption", "Fusion", "Option", "ReaderFamily", "Statistics", "View", "load"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fusion:

@@ -34,8 +34,6 @@ import numpy as np
 
 from indexmill.errors import BadInput
 
-__all__ = ["DOCUMENT_FIELDS", "Condition", "Filter", "Value", "Where", "number_of"]
-
 DOCUMENT_FIELDS = ("document_id", "title", "source")
 """The fields of a document that a filter can name beside its metadata."""
 

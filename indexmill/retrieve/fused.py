@@ -68,17 +68,6 @@ from indexmill.retrieve.registry import METHODS, available, retriever_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = [
-    "Combined",
-    "Fused",
-    "FusedParameters",
-    "agreement",
-    "combine",
-    "covered",
-    "strength",
-    "with_second",
-]
-
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 

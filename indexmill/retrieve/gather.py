@@ -14,8 +14,6 @@ from typing import Generic, TypeVar
 
 from indexmill.forks import Lock, renew_in_children
 
-__all__ = ["Gatherer"]
-
 R = TypeVar("R")
 
 

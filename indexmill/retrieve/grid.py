@@ -11,8 +11,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SCALE", "UNIT", "on_grid"]
-
 SCALE = 4000
 """The number of grid steps per unit."""
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
 
-__all__ = ["LayeredTree"]
-
 
 @dataclass(frozen=True)
 class LayeredTree:

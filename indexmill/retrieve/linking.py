@@ -15,17 +15,6 @@ from indexmill.retrieve.dense import nearest
 from indexmill.telemetry import stage
 from indexmill.text.names import NameIndex
 
-__all__ = [
-    "Link",
-    "Links",
-    "link_columns",
-    "link_known",
-    "link_named",
-    "link_nearest",
-    "links_of",
-    "mentioned",
-]
-
 Rows = npt.NDArray[np.int64]
 
 

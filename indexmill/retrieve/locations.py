@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MOST_BOXES", "Locations", "Place", "place_of"]
-
 MOST_BOXES = 32
 """The most boxes of a passage; where there would be more, those of a page are joined."""
 

@@ -28,8 +28,6 @@ from indexmill.retrieve.rows import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Column", "Masks", "Selection"]
-
 KEPT_FILTERS = 8
 """The number of masks cached per snapshot, one byte per passage each."""
 

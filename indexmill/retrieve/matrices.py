@@ -10,19 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Integers",
-    "Matrices",
-    "Rows",
-    "Scores",
-    "Sparse",
-    "TooManyLinks",
-    "both_ways",
-    "distinct",
-    "pointers",
-    "rarity",
-]
-
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]

@@ -29,15 +29,6 @@ from indexmill.store.pack_schema import Arrays, smallest
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = [
-    "MENTION_LINKS",
-    "MentionLinks",
-    "linked_documents",
-    "mention_links_of",
-    "passage_documents",
-    "sentence_starts",
-]
-
 MENTION_LINKS = "mention_links"
 """The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
 

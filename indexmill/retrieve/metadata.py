@@ -7,8 +7,6 @@ from typing import Any
 
 from indexmill.errors import CorruptBlob
 
-__all__ = ["metadata_of"]
-
 
 def metadata_of(text: str, where: object) -> dict[str, Any]:
     """The metadata of a document. Raises CorruptBlob, which names ``where``, unless it is a JSON object."""

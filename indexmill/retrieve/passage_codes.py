@@ -26,8 +26,6 @@ from indexmill.store.pack_schema import Arrays
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["PassageCodes", "encoded", "joined_codes", "passage_codes_of"]
-
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Exact = Callable[[Rows], Scores]

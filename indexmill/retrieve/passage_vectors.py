@@ -29,8 +29,6 @@ from indexmill.retrieve.row_vectors import row_vectors
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Dense", "DenseParameters", "PassageVectors", "Titles", "passage_vectors_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class DenseParameters:

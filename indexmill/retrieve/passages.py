@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Passages", "passages_of"]
-
 
 def passages_of(artifacts: Artifacts) -> Passages:
     """The passages of a snapshot, opened once."""

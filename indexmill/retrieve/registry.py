@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.term_index import TermIndex
     from indexmill.store.manifest import Manifest
 
-__all__ = ["METHODS", "available", "check_family", "enable", "families_of", "provided", "retriever_of", "words_of"]
-
 _FUSED = ReaderFamily(
     name="fused",
     retriever="indexmill.retrieve.fused:Fused",

@@ -19,8 +19,6 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.reranker import Reranker
 
-__all__ = ["reranked"]
-
 
 def reranked(
     reranker: Reranker, questions: Sequence[str], found: Sequence[Sequence[Hit]], depth: int, explain: bool = True

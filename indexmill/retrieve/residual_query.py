@@ -15,8 +15,6 @@ from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.columns import positions, take_rows
 from indexmill.retrieve.linking import Links, link_columns
 
-__all__ = ["LEAST", "linked_parts", "named_parts", "without"]
-
 LEAST = 1e-2
 """The threshold below which a relative similarity or the length of a question's remainder is noise."""
 

@@ -23,8 +23,6 @@ from indexmill.errors import BadInput, ConfigurationError
 if TYPE_CHECKING:
     from indexmill.store.manifest import Manifest
 
-__all__ = ["UNRESTRICTED", "Access", "Principals", "Unrestricted", "groups_of", "principals_of"]
-
 
 class Unrestricted(Enum):
     """The type of ``UNRESTRICTED``."""

@@ -12,8 +12,6 @@ from indexmill.retrieve.consecutive import starts_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["row_vectors"]
-
 
 def row_vectors(artifacts: Artifacts, table: str) -> Sequence[Vectors]:
     """The vectors of ``passages`` or ``sentences``: consecutive ``(n, d)`` maps, opened on first access.

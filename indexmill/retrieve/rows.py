@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Rows"]
-
 _FEW = 8
 """The number of values below which each is read on its own, which is faster than to gather them first."""
 

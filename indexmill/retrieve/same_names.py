@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["same_names"]
-
 
 def same_names(artifacts: Artifacts, most: int | None = None) -> list[dict[str, Any]] | None:
     """A snapshot's pairs, the most alike first, ties by id; None where it has no table of them.

@@ -7,8 +7,6 @@ from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.store.pack_schema import PackSchema, gathered
 
-__all__ = ["PACKS"]
-
 PACKS: dict[str, PackSchema] = gathered(
     shared_schema.PACKS, *(load(method.packs) for method in METHODS.values() if method.packs)
 )

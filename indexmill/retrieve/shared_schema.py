@@ -22,8 +22,6 @@ from indexmill.store.pack_schema import (
     vectors,
 )
 
-__all__ = ["CODES", "MENTION_LINKS", "NAMES", "PACKS", "TITLES", "VECTORS", "sentence_arrays"]
-
 VECTORS = PackSchema(
     "vectors of passages and sentences; a shard's pieces, in the order of their labels, have the rows of its tables",
     {

@@ -33,19 +33,6 @@ from indexmill.retrieve.dense import at_least_top
 from indexmill.store.pack_checks import row_lengths
 from indexmill.text.terms import COMMON, Analyser, term_keys
 
-__all__ = [
-    "FIELDS",
-    "FIELD_ARRAYS",
-    "Bm25Parameters",
-    "Ranked",
-    "TermIndex",
-    "by_words",
-    "fields_of",
-    "joined_postings",
-    "question_terms",
-    "ranking_terms",
-]
-
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]

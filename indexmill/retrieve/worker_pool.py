@@ -35,8 +35,6 @@ from indexmill.errors import BadInput, StoreError
 from indexmill.hits import Box, Hit
 from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
 
-__all__ = ["Opened", "ReaderPool", "serve"]
-
 FEWEST = 8
 """Smaller batches are answered by the parent: sending the questions costs more than the helpers save."""
 

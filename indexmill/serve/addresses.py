@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["LOOPBACK"]
-
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that only this machine reaches."""

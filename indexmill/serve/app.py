@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from starlette.routing import BaseRoute
 
-__all__ = ["OPERATIONS", "Surface", "make_app"]
-
 M = TypeVar("M", bound=BaseModel)
 
 _EVENTS = (

@@ -19,8 +19,6 @@ from indexmill.serve.refusals import Busy
 from indexmill.telemetry import current, span
 from indexmill.text.counted import counted
 
-__all__ = ["Batcher"]
-
 W = TypeVar("W", bound=Hashable)
 R = TypeVar("R")
 

@@ -26,8 +26,6 @@ from indexmill.errors import BadInput, ConfigurationError
 from indexmill.retrieve.rights import principals_of
 from indexmill.serve.refusals import Unauthorised
 
-__all__ = ["ANONYMOUS", "Caller", "Tokens", "add_token"]
-
 _LOG = logging.getLogger(__name__)
 _LOOK = 2.0
 """Seconds between two looks at the file."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
-__all__ = ["Document", "document_of"]
-
 
 class Document(NamedTuple):
     """A row of the corpus."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
     from indexmill.store.manifest import Ref
 
-__all__ = ["Answered", "Engine", "Found", "Models"]
-
 _T = TypeVar("_T")
 
 

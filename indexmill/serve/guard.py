@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "error_response"]
-
 _OPEN = frozenset({"/health", "/ready", "/openapi.json"})
 """Paths that need no token."""
 

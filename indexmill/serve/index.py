@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from indexmill.store.manifest import Ref
     from indexmill.store.signatures import Trust
 
-__all__ = ["Index", "Pinned", "Wanted", "check_rights", "manifest_digest", "open_index"]
-
 
 _PATIENCE = 5.0
 """Seconds for which a snapshot is kept open for questions that are late already."""

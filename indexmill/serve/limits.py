@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from indexmill.errors import BadInput
 from indexmill.serve.refusals import TooMany
 
-__all__ = ["Limits", "Rates"]
-
 _CALLERS = 10_000
 """The most callers whose buckets are kept."""
 

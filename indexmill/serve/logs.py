@@ -13,8 +13,6 @@ from typing import Any
 from indexmill.errors import IndexmillError
 from indexmill.models.secrets import redacted
 
-__all__ = ["JsonLines", "cause", "event", "log_to_standard_error"]
-
 _LOG = logging.getLogger("indexmill.serve")
 
 

@@ -6,23 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-__all__ = [
-    "AnswerRequest",
-    "AnswerResponse",
-    "ErrorResponse",
-    "ExploreRequest",
-    "FoundBox",
-    "FoundDocument",
-    "FoundHit",
-    "Health",
-    "RetrieveRequest",
-    "RetrieveResponse",
-    "Served",
-    "VersionRecord",
-    "VersionRefused",
-    "VersionsResponse",
-]
-
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

@@ -11,8 +11,6 @@ from pydantic.json_schema import models_json_schema
 import indexmill
 from indexmill.serve.messages import ErrorResponse
 
-__all__ = ["Operation", "openapi_document"]
-
 
 class Operation(NamedTuple):
     """A path with its method.

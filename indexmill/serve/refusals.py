@@ -19,23 +19,6 @@ from indexmill.errors import (
 )
 from indexmill.models.llm_errors import LlmError
 
-__all__ = [
-    "Busy",
-    "Draining",
-    "Embedded",
-    "Failure",
-    "NoExplorer",
-    "Refusal",
-    "TooLarge",
-    "TooLate",
-    "TooMany",
-    "TooSlow",
-    "Unauthorised",
-    "WrongHost",
-    "WrongType",
-    "failure_of",
-]
-
 
 class Refusal(IndexmillError):
     """A request that is refused before it reaches the index."""

@@ -20,8 +20,6 @@ from indexmill.serve.server import Address, Server, bind
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-__all__ = ["Mount", "serve"]
-
 Mount = Callable[[Engine], tuple["Sequence[BaseRoute]", Callable[[], AbstractAsyncContextManager[object]]]]
 
 

@@ -26,8 +26,6 @@ from indexmill.serve.guard import Guard
 from indexmill.serve.limits import Limits
 from indexmill.serve.logs import event
 
-__all__ = ["Address", "Server", "bind"]
-
 _CONNECTIONS = 1_000
 
 

@@ -18,8 +18,6 @@ from indexmill.text.counted import byte_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowFile", "write_batches"]
-
 
 _KEYS = b"indexmill.keys"
 

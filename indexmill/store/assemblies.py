@@ -35,8 +35,6 @@ from indexmill.store.regular_files import RECORD_BYTES, is_own, open_regular
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Assemblies", "Assembly"]
-
 T = TypeVar("T")
 
 _FOLDER = "assembled"

@@ -24,8 +24,6 @@ from indexmill.store.folder import BLOB_ADVICE, hash_file, verified_again, verif
 from indexmill.store.layout import TEMPORARY, blob_path
 from indexmill.text.counted import bytes_of
 
-__all__ = ["CACHE_VARIABLE", "BlobCache", "cache_folder"]
-
 CACHE_VARIABLE = "INDEXMILL_CACHE"
 """The environment variable that names the folder of the cache."""
 

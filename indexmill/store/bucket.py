@@ -31,18 +31,6 @@ from indexmill.text.counted import byte_size
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
-__all__ = [
-    "IN_PROCESS",
-    "SCHEMES",
-    "Bucket",
-    "Entry",
-    "ForeignObject",
-    "Requests",
-    "bucket_url",
-    "is_bucket",
-    "place_of",
-]
-
 T = TypeVar("T")
 
 SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}

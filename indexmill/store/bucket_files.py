@@ -13,8 +13,6 @@ from indexmill.store.layout import STORE_FILE, blob_path
 from indexmill.store.regular_files import RECORD_BYTES
 from indexmill.text.counted import byte_size
 
-__all__ = ["BucketFiles"]
-
 
 class BucketFiles:
     """The files of a store in an object store; see `indexmill.store.files.Files`."""

@@ -8,8 +8,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-__all__ = ["canonical_json", "content_id", "digest_of", "digest_of_file", "digest_of_texts", "strict_json"]
-
 _DEEP = 200  # brackets that any parser takes, however they nest
 _DIGITS = 1000  # of an integer; Python itself takes seconds for what is much longer
 

@@ -22,8 +22,6 @@ from indexmill.store.pack_schema import Arrays
 from indexmill.store.packs import Pack, map_pack
 from indexmill.store.regular_files import is_own
 
-__all__ = ["CheckedPacks", "PackFile", "describe_packs"]
-
 _File = tuple[int, int, int, int]
 _Found = tuple[_File, int]
 

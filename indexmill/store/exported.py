@@ -29,8 +29,6 @@ from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
 from indexmill.store.signatures import SIGNATURES_FILE, Statement, Trust
 from indexmill.text.counted import byte_size
 
-__all__ = ["CARD_FILE", "MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
-
 CARD_FILE = "README.md"
 """The data card of an export of any form; no digest covers it."""
 MANIFEST_FILE = "manifest.json"

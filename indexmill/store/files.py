@@ -11,8 +11,6 @@ from indexmill.store.bucket import Bucket, is_bucket
 from indexmill.store.bucket_files import BucketFiles
 from indexmill.store.folder import FolderFiles
 
-__all__ = ["Files", "files_at", "open_files"]
-
 
 class Files(Protocol):
     """Records by name and blobs by digest, read-only. Safe to use from many threads.

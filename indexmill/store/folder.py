@@ -19,22 +19,6 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
 from indexmill.store.regular_files import BLOB_BYTES, RECORD_BYTES, open_regular, read_regular
 
-__all__ = [
-    "BLOB_ADVICE",
-    "FolderFiles",
-    "Identity",
-    "blob_bytes",
-    "check_format",
-    "check_store",
-    "hash_file",
-    "identity_of",
-    "list_names",
-    "read_name",
-    "trust_blob",
-    "verified_again",
-    "verified_blob",
-]
-
 Identity = tuple[int, ...]
 """What tells a file from others, and from itself after a change: device, inode, bytes, nanosecond of the change."""
 

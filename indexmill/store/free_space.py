@@ -8,8 +8,6 @@ from pathlib import Path
 
 from indexmill.text.counted import byte_size
 
-__all__ = ["free_space", "temporary_folder"]
-
 
 def free_space(path: Path) -> str:
     """The free space at a path, whether it exists or not: `the file system at /data has 0 B of 50 MB free`.

@@ -30,8 +30,6 @@ from indexmill.store.record import READING, Digest, Name, Record, Word, first_pr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Artifact", "ArtifactGroup", "Artifacts", "Listing", "describe_table"]
-
 _Label = Annotated[
     str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,199})*)?$")
 ]

@@ -16,8 +16,6 @@ from indexmill.store.layout import FORMAT_VERSION, READER_VERSION
 from indexmill.store.listing import Artifact, Artifacts, Listing
 from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 
-__all__ = ["Alias", "Candidate", "Corpus", "Family", "Hold", "Manifest", "Ref", "Removal"]
-
 
 class Corpus(Record):
     """The corpus of a snapshot: the digest of its set of documents, and its sizes."""

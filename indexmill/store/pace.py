@@ -9,8 +9,6 @@ from typing import IO
 
 from indexmill.forks import Lock
 
-__all__ = ["UNLIMITED", "Pace", "Stopped"]
-
 
 class Stopped(Exception):
     """Raised in a thread that is to move no more bytes."""

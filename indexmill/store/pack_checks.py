@@ -18,8 +18,6 @@ import numpy.typing as npt
 from indexmill.store.manifest import Manifest
 from indexmill.store.pack_schema import Array, Arrays, Check, PackSchema, shape_problem, split_dimension
 
-__all__ = ["Sizes", "check_arrays", "layers_of", "lengths_for", "parents_check", "row_lengths", "tree_check"]
-
 _PIECE = 1 << 20
 """The number of values checked at a time."""
 

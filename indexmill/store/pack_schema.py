@@ -16,26 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "SMALLEST",
-    "Array",
-    "Arrays",
-    "Check",
-    "Dimension",
-    "PackSchema",
-    "gathered",
-    "hashes",
-    "indices",
-    "keys",
-    "pointers",
-    "schema_of",
-    "shape_problem",
-    "smallest",
-    "sparse",
-    "split_dimension",
-    "vectors",
-]
-
 Arrays = Mapping[str, npt.NDArray[Any]]
 Dimension = str | int
 

@@ -33,8 +33,6 @@ from indexmill.store.regular_files import open_regular
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DTYPES", "Pack", "map_pack", "open_pack", "write_pack"]
-
 MAGIC = b"IMPACK1\n"
 ALIGNMENT = 64
 DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])

@@ -7,8 +7,6 @@ from pathlib import Path
 from indexmill.errors import BadInput, DiskFull
 from indexmill.store.whole_files import write_whole
 
-__all__ = ["write_page"]
-
 _HEAD = 4096
 """The bytes at the beginning of a page that say what wrote it."""
 

@@ -38,8 +38,6 @@ from indexmill.store.record import Record
 from indexmill.store.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES
 from indexmill.store.signatures import ENVELOPE_BYTES
 
-__all__ = ["StoreReader"]
-
 R = TypeVar("R", bound=Record)
 
 _SIGNATURES = 64

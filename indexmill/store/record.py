@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, 
 from indexmill.errors import CorruptBlob
 from indexmill.store.canonical import canonical_json
 
-__all__ = ["READING", "RECORD_ADVICE", "Digest", "Name", "Record", "Timestamp", "Word", "first_problem"]
-
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hex."""
 

@@ -14,17 +14,6 @@ from pathlib import Path
 from indexmill.errors import CorruptBlob
 from indexmill.text.counted import byte_size
 
-__all__ = [
-    "BLOB_BYTES",
-    "MANIFEST_BYTES",
-    "RECORD_BYTES",
-    "NotRegular",
-    "is_own",
-    "open_checked",
-    "open_regular",
-    "read_regular",
-]
-
 RECORD_BYTES = 1 << 20
 """The most bytes of a small record, such as a ref."""
 

@@ -12,8 +12,6 @@ from indexmill.errors import DiskFull
 from indexmill.store.free_space import temporary_folder
 from indexmill.text.counted import byte_size
 
-__all__ = ["ROOM", "check_room"]
-
 ROOM = 16 << 20
 """Bytes to begin with: a private Prefect server writes a third of that in a short run."""
 _LEFT = 1 << 20

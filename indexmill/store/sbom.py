@@ -9,8 +9,6 @@ from typing import Any
 from indexmill.errors import CorruptBlob
 from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
 
-__all__ = ["SBOM", "read_sbom"]
-
 SBOM = "sbom.cdx.json"
 """The artifact, which a snapshot has where `run.sbom` is set."""
 

@@ -27,18 +27,6 @@ from indexmill.store.layout import is_digest
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = [
-    "ENVELOPE_BYTES",
-    "SIGNATURES_FILE",
-    "Statement",
-    "Trust",
-    "key_id",
-    "new_key",
-    "public_key",
-    "signed",
-    "signer",
-]
-
 SIGNATURES_FILE = "signatures.json"
 """The envelopes of an exported folder."""
 ENVELOPE_BYTES = 1 << 16

@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = [
-    "COLUMN_TYPES",
-    "LOCATIONS",
-    "NULLABLE",
-    "ROWS_PER_GROUP",
-    "locations_type",
-    "read_batch",
-    "read_table",
-    "row_groups",
-]
-
 LOCATIONS = "locations"
 """The column of documents that a table lacks where none of them has locations."""
 

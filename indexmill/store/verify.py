@@ -20,8 +20,6 @@ from indexmill.store.packs import open_pack
 from indexmill.store.reader import StoreReader
 from indexmill.store.regular_files import MANIFEST_BYTES
 
-__all__ = ["Problem", "Verification", "check_artifacts", "verify"]
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["write_whole"]
-
 
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
     """Write a text file in UTF-8, piece by piece, atomically. Raises OSError."""

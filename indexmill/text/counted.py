@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["byte_size", "bytes_of", "counted"]
-
 _SIZE = re.compile(r"([0-9]+) ?(KB|MB|GB|TB|)", re.IGNORECASE)
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-__all__ = ["TIMESTAMPS", "duration", "in_short", "stamp", "stamps_wanted"]
-
 TIMESTAMPS = "INDEXMILL_TIMESTAMPS"
 """The environment variable that asks for the time before each line for people; `indexmill schedule` sets it."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 
 from indexmill.text.printable import one_line
 
-__all__ = ["code", "json_block", "table_of"]
-
 _LONGEST = 600  # characters of a value
 
 

@@ -24,8 +24,6 @@ import numpy.typing as npt
 
 from indexmill.text.normalise import normalise
 
-__all__ = ["MAX_NAME_LENGTH", "NameIndex", "canonical_name", "canonical_words", "entity_id"]
-
 MAX_NAME_LENGTH = 200
 """Longest canonical name in characters; anything longer is text, not a name, and has no key."""
 

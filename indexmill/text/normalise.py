@@ -11,8 +11,6 @@ import re
 import unicodedata
 from typing import Literal
 
-__all__ = ["normalise", "parted"]
-
 _MOST = 30
 _JOINER = "\N{COMBINING GRAPHEME JOINER}"
 _RUN = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){31,}")

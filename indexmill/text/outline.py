@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["MOST", "TEXT", "drawn", "largest", "outlined"]
-
 MOST = 1000
 """The most nodes of one outline, the upper layers first."""
 

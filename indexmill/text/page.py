@@ -9,8 +9,6 @@ from typing import Any
 from indexmill.text.printable import one_line
 from indexmill.text.terminal import display_width, padded
 
-__all__ = ["SHORT", "facts", "number", "words_of"]
-
 SHORT = 12
 """The digits of a digest that people read."""
 

@@ -7,8 +7,6 @@ from collections.abc import Collection, Sequence
 from indexmill.text.printable import one_line
 from indexmill.text.terminal import PLAIN, Style, display_width, fitted, padded
 
-__all__ = ["table"]
-
 
 def table(
     header: Sequence[str],

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
-__all__ = ["PLAIN", "Glyphs", "Style", "columns_of", "display_width", "fitted", "glyphs_of", "padded", "style_of"]
-
 _COMBINING = frozenset({"Mn", "Me", "Cf"})
 """Categories of characters that take no column of their own."""
 

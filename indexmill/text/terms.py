@@ -28,8 +28,6 @@ import Stemmer
 
 from indexmill.text.normalise import normalise
 
-__all__ = ["COMMON", "UNSPACED", "Analyser", "term_keys"]
-
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
     "\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uaa60-\uaa7f\uac00-\ud7ff"

@@ -18,22 +18,13 @@ The settings of the corpus are in schemas/corpus.py: the processes that read it 
 
 from __future__ import annotations
 
-from schemas.config.configuration import Configuration
-from schemas.config.families import FamilySettings
-from schemas.config.file import load_configuration
-from schemas.config.models import EmbedSettings, EndpointSettings, LlmSettings, Price
-from schemas.config.run import DaskSettings, GateSettings
-from schemas.config.stages import SplitSettings
-
-__all__ = [
-    "Configuration",
-    "DaskSettings",
-    "EmbedSettings",
-    "EndpointSettings",
-    "FamilySettings",
-    "GateSettings",
-    "LlmSettings",
-    "Price",
-    "SplitSettings",
-    "load_configuration",
-]
+from schemas.config.configuration import Configuration as Configuration
+from schemas.config.families import FamilySettings as FamilySettings
+from schemas.config.file import load_configuration as load_configuration
+from schemas.config.models import EmbedSettings as EmbedSettings
+from schemas.config.models import EndpointSettings as EndpointSettings
+from schemas.config.models import LlmSettings as LlmSettings
+from schemas.config.models import Price as Price
+from schemas.config.run import DaskSettings as DaskSettings
+from schemas.config.run import GateSettings as GateSettings
+from schemas.config.stages import SplitSettings as SplitSettings

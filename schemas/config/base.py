@@ -10,8 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from indexmill.mistakes import shown_value
 
-__all__ = ["Settings", "looks_like_a_path", "written"]
-
 _KEY = re.compile(r"(^|[_-])(api[_-]?)?(key|secret|token|password)$", re.IGNORECASE)
 
 

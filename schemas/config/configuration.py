@@ -17,8 +17,6 @@ from schemas.config.run import GateSettings, RunSettings
 from schemas.config.stages import ExtractSettings, ResolveSettings, ShardSettings, SplitSettings
 from schemas.corpus import CorpusSettings
 
-__all__ = ["Configuration"]
-
 
 class Configuration(Settings):
     """Everything `indexmill.yaml` may say."""

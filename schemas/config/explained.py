@@ -16,8 +16,6 @@ from pydantic_core import PydanticUndefined
 from schemas.config.configuration import Configuration
 from schemas.corpus import CorpusSettings
 
-__all__ = ["explained_configuration"]
-
 _HEADER = """\
 # The configuration of an index. Every setting is here with its default; delete what you do not change.
 # Paths are relative to this file. The command line's --store and --corpus win over it.

@@ -21,19 +21,6 @@ from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.term_index import Bm25Parameters
 from schemas.config.base import Settings
 
-__all__ = [
-    "Bm25Settings",
-    "CommunityTreeSettings",
-    "DenseSettings",
-    "Family",
-    "FamilySettings",
-    "FusedSettings",
-    "HeterographSettings",
-    "LshTreeSettings",
-    "TriGraphSettings",
-    "ZoomGraphSettings",
-]
-
 _Values = dict[str, float | int | bool | str]
 
 

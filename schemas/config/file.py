@@ -19,8 +19,6 @@ from schemas.config.configuration import Configuration
 from schemas.config.run import TlsSettings
 from schemas.places import PATHS_OF_PLACES
 
-__all__ = ["load_configuration"]
-
 _DATABASE = re.compile(r"((?:sqlite|duckdb):///)([^/:?$][^?]*)(\?.*)?$")
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
 

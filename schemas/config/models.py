@@ -14,7 +14,6 @@ from indexmill.models.secrets import redacted
 from schemas.config.base import Settings, looks_like_a_path, written
 
 _DEFAULT_ENCODER = "all-MiniLM-L6-v2"
-__all__ = ["BudgetSettings", "EmbedSettings", "EndpointSettings", "LlmSettings", "Price", "RecogniseSettings"]
 
 
 class RecogniseSettings(Settings):

@@ -11,8 +11,6 @@ from indexmill.retrieve.registry import METHODS
 from schemas.config.base import Settings
 from schemas.corpus import as_tuple
 
-__all__ = ["DaskSettings", "GateSettings", "RunSettings", "TlsSettings"]
-
 
 class GateSettings(Settings):
     """What a corpus and its index have to hold to be published; nothing of this reaches the index."""

@@ -8,15 +8,6 @@ from pydantic import Field, model_validator
 
 from schemas.config.base import Settings, written
 
-__all__ = [
-    "DescriptionSettings",
-    "ExtractSettings",
-    "ResolveSettings",
-    "SameAsSettings",
-    "ShardSettings",
-    "SplitSettings",
-]
-
 
 class SplitSettings(Settings):
     """How documents are cut into passages. Sizes are tokens of the embedder's own tokenizer."""

@@ -15,8 +15,6 @@ from indexmill.store.pack_checks import check_arrays
 from indexmill.store.pack_schema import PackSchema
 from tasks.core.stage import Input, Part
 
-__all__ = ["Check", "CheckError", "check_lengths", "check_pack", "columns", "refuse_if"]
-
 _TILE = 65_536  # vectors whose lengths are in memory at once
 _UNIT = 1e-3  # tolerance of the length of a published vector, around 1
 

@@ -6,8 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["ending", "import_path"]
-
 
 def import_path() -> str:
     """PYTHONPATH for a child: this checkout, then the current value."""

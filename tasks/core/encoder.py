@@ -42,21 +42,6 @@ from storage.stores import open_store
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, left_out_at, worker_arg
 from tasks.llm.vectors import EncoderAccess, TextsRefused, probe, recorded_dimension, vectors_of
 
-__all__ = [
-    "HASH_MODEL",
-    "STAGE",
-    "ConversionSettings",
-    "EncoderChoice",
-    "EncoderSettings",
-    "OpenedEncoder",
-    "choose_encoder",
-    "encoder_of",
-    "endpoint_fingerprint",
-    "fingerprint_of",
-    "question_encoder",
-    "tokeniser_of",
-]
-
 _TOKENIZER = "tokenizer.json"
 
 _UNKNOWN_DIMENSION = 1536

@@ -12,8 +12,6 @@ from tasks.core.estimate import ZERO, EncoderTexts, LlmUse, Range
 from tasks.core.stage import Part
 from tasks.llm.vectors import TASK, EncoderAccess, batches_of, is_known
 
-__all__ = ["texts_to_come", "texts_to_send", "use_of_encoder"]
-
 _DRIFT = 1.1
 """The likely bound above what the tokenizer counts, since the endpoint's may be another."""
 

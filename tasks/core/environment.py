@@ -8,8 +8,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["code_digest", "environment_fingerprint", "library_versions", "python_version"]
-
 _SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "sentencex", "tokenizers", "trafilatura")
 
 

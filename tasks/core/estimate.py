@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["ZERO", "EncoderTexts", "Estimate", "Expected", "LlmUse", "Range", "Rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Range:

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Listener, listening
 from tasks.core.traces import CallTrace, run_traced, traced_here
-from tasks.llm.quota import Limits, LocalQuota, RunQuota
-
-__all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "stopped", "timed"]
+from tasks.llm.account import Limits
+from tasks.llm.quota import LocalQuota, RunQuota
 
 
 @dataclass(frozen=True, slots=True)

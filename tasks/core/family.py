@@ -10,8 +10,6 @@ from tasks.core.checks import Check
 from tasks.core.step import Step
 from tasks.core.writer import Writer
 
-__all__ = ["Family"]
-
 
 @dataclass(frozen=True)
 class Family:

@@ -19,19 +19,6 @@ from tasks.core.estimate import ZERO, Expected, Range, Rows
 from tasks.core.shards import assign
 from tasks.core.stage import Part
 
-__all__ = [
-    "Ids",
-    "assigned",
-    "bits_of",
-    "expected_groups",
-    "expected_rows",
-    "hex_ids",
-    "id_bytes",
-    "id_order",
-    "spread",
-    "total",
-]
-
 Ids = NDArray[np.uint8]
 """Node ids as bytes (n, 16): their order is that of the ids as text."""
 

@@ -27,17 +27,6 @@ from tasks.core.child import ending, import_path
 from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of
 
-__all__ = [
-    "MOST",
-    "DocumentsFailed",
-    "DocumentsRefused",
-    "Failing",
-    "Rows",
-    "Trial",
-    "blames_documents",
-    "failing_documents",
-]
-
 MOST = 16
 """The most failing documents of one shard; with more, the stage is at fault."""
 

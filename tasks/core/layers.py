@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from tasks.core.stage import Part
 
-__all__ = ["TreeRows", "labels_of_layer", "tables_of_layer"]
-
 
 def labels_of_layer(part: Part[Any], name: str, letter: str) -> list[str]:
     """The labels of the inputs `<name>/<label>` that begin with the letter of a layer."""

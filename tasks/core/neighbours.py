@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import on_grid
 
-__all__ = ["ListSettings", "Lists", "Nearest", "centroids", "nearest_of_all"]
-
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 

@@ -10,8 +10,6 @@ from graphlib import CycleError, TopologicalSorter
 from tasks.core.stage import Input
 from tasks.core.step import Step
 
-__all__ = ["in_order"]
-
 ENCODER = "encoder"
 """The step that opens the encoder: steps whose stages use it need this one."""
 

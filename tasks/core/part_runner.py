@@ -32,14 +32,12 @@ from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, DocumentsRefused, blames_documents, failing_documents
 from tasks.core.report import Progress, Report, StageReport
 from tasks.core.run_graph import Round
-from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
+from tasks.core.stage import Job, Part, PartResult, Settings, Stage, make_part, part_key
 from tasks.core.stage_trace import StageTrace
+from tasks.llm.account import AskingEnded
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
-from tasks.llm.quota import AskingEnded
 from tasks.llm.vectors import EncoderAccess
-
-__all__ = ["SEARCH_PRIORITY", "WHOLE", "Parent", "PartRunner", "PartSpec", "Parts", "row_space_of"]
 
 Parts = dict[str, Receipt]  # by shard label
 

@@ -17,16 +17,6 @@ if TYPE_CHECKING:  # child processes import this before anything else
     from schemas.config import EndpointSettings
     from schemas.places import PlaceSettings
 
-__all__ = [
-    "place_environment",
-    "reader_environment",
-    "secret_variables",
-    "variables_of",
-    "variables_of_place",
-    "without",
-    "worker_environment",
-]
-
 _OF_A_READER = re.compile(
     r"PATH|HOME|USER|LOGNAME|TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|XDG_\w+"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|VIRTUAL_ENV|CONDA_PREFIX|PYTHON\w*|COVERAGE_\w+"

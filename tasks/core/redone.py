@@ -13,8 +13,6 @@ from storage.tables import read_table
 from tasks.core.run import Run
 from tasks.core.stage import Stage
 
-__all__ = ["count_redone"]
-
 
 def count_redone(
     run: Run,

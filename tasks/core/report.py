@@ -18,8 +18,6 @@ from tasks.core.run_graph import RunGraph
 from tasks.core.timeline import Timeline
 from tasks.llm.account import Spent, price_of
 
-__all__ = ["MOST_WARNINGS", "Forwarding", "Progress", "RecordedWarnings", "Report", "Silent", "StageReport", "StandIns"]
-
 MOST_WARNINGS = 100
 """The most warnings that the record of a run holds."""
 

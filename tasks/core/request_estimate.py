@@ -8,16 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexmill.models.llm import Request
+from indexmill.models.llm import Request, key_of
 from indexmill.store.canonical import canonical_json
-from storage.ledger import key_of
 from storage.protocol import Store
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
 from tasks.core.stage import Part
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, known
-
-__all__ = ["LedgerAnswers", "foreseen", "holding"]
+from tasks.llm.ask import Answer, Asking, AskResult, known
+from tasks.llm.refusals import Refusal
 
 
 class LedgerAnswers:

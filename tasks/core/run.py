@@ -19,8 +19,6 @@ from tasks.core.writer import BoundWriter, Writer
 from tasks.llm.ask import Asking
 from tasks.llm.prompts import Prompt
 
-__all__ = ["Run"]
-
 
 class Run(Protocol):
     """A run of the steps, as drivers see it."""

@@ -12,8 +12,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MOST_ROUNDS", "Round", "RunGraph"]
-
 MOST_ROUNDS = 2_000
 """The most rounds, and the most steps, that the record of a run holds: a backfill has ten of each in a wave."""
 

@@ -16,8 +16,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves", "shard_groups"]
-
 Hashes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 

@@ -39,25 +39,6 @@ from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
 from tasks.core.estimate import EncoderTexts, Estimate, Expected
 
-__all__ = [
-    "WHOLE",
-    "Input",
-    "Job",
-    "NoSettings",
-    "Output",
-    "Outputs",
-    "Part",
-    "PartResult",
-    "Settings",
-    "Stage",
-    "concatenated",
-    "left_out_at",
-    "make_part",
-    "part_key",
-    "stage_of",
-    "worker_arg",
-]
-
 _PARQUET = b"PAR1"
 """The first bytes of a table; other blobs from which a part may copy rows are packs."""
 

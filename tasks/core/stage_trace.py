@@ -11,8 +11,6 @@ from indexmill.telemetry import Span, add, carried, span
 from tasks.core.stage import PartResult
 from tasks.core.traces import CallTrace
 
-__all__ = ["EACH", "FIRST", "StageTrace", "facts_of"]
-
 FIRST = 8
 EACH = 64
 """The first so many parts of a stage have a span, and then every so-manieth: a night may make a hundred thousand."""

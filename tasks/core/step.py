@@ -10,8 +10,6 @@ from indexmill.telemetry import span
 from schemas.config import Configuration
 from tasks.core.stage import Stage
 
-__all__ = ["Step"]
-
 
 def _always(_: Configuration) -> bool:
     return True

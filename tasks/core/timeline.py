@@ -7,8 +7,6 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MOST_SPANS", "Timeline"]
-
 MOST_SPANS = 2_000
 """The most spans that the record of a run holds: more than a page can show."""
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from indexmill import telemetry, telemetry_sdk
 
-__all__ = ["CallTrace", "run_traced", "traced_here"]
-
 
 @dataclass(frozen=True, slots=True)
 class CallTrace:

@@ -21,8 +21,6 @@ from storage.stores import open_store
 from tasks.core.isolate import Rows, Trial, blames_documents
 from tasks.core.stage import Job, Part, stage_of
 
-__all__ = ["SomeInputs", "run"]
-
 
 class SomeInputs(Part[Any]):
     """The inputs of a part, restricted to some documents of its shard."""

@@ -21,8 +21,6 @@ from schemas.tables import DOCUMENTS, STAND_INS
 from storage.tables import read_table
 from tasks.core.stage import Part, concatenated
 
-__all__ = ["Unchanged", "in_order", "unchanged"]
-
 
 @dataclass(frozen=True)
 class Unchanged:

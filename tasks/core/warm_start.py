@@ -18,8 +18,6 @@ from storage.lineage import LineageEntry
 from tasks.core.run import Run
 from tasks.core.stage import Settings, Stage, part_key
 
-__all__ = ["START", "earlier_part", "start_inputs", "start_pack"]
-
 START = PackSchema(
     "what a clustering starts from",
     {"labels": Array("int32", ("nodes",), "the community of each node; -1 for a node that was in none", least=-1)},

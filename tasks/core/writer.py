@@ -9,8 +9,6 @@ from typing import Any
 from schemas.config import Configuration, LlmSettings
 from tasks.llm.prompts import Prompt, prompt
 
-__all__ = ["BoundWriter", "Writer"]
-
 
 @dataclass(frozen=True)
 class Writer:

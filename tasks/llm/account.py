@@ -21,8 +21,6 @@ from indexmill.text.counted import counted
 from schemas.config import EmbedSettings, LlmSettings, Price
 from tasks.llm.bucket import TokenBucket
 
-__all__ = ["Account", "AskingEnded", "Limits", "Rates", "Spent", "price_of"]
-
 
 class AskingEnded(BudgetReached):
     """The run makes no more calls, for a reason other than the budget, known to the caller that ended it."""

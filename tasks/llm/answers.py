@@ -16,8 +16,6 @@ from indexmill.store.canonical import canonical_json, strict_json
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-__all__ = ["BadAnswer", "checked", "fits", "read"]
-
 _SHOWN = 200
 
 

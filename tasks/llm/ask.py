@@ -16,20 +16,19 @@ from typing import Any, NamedTuple
 
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import Items, headway
-from indexmill.models.llm import LLM, Completion, Request
+from indexmill.models.llm import LLM, Completion, Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
+from indexmill.models.readable import BadAnswer
 from schemas.config import LlmSettings
 from storage import ledger, refusals
 from storage.clock import Clock, timestamp
-from storage.ledger import LedgerEntry, key_of
+from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.answers import BadAnswer, fits, read
+from tasks.llm.answers import fits, read
 from tasks.llm.calls import USELESS, Bill, PaidCalls, Sleep, Stopped
 from tasks.llm.quota import Quota
 from tasks.llm.refusals import Refusal, quarantine, refused_before
-
-__all__ = ["Answer", "AskResult", "Asking", "Refusal", "ask", "keep", "known"]
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
 

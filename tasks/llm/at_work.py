@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["PromptsAtWork"]
-
 
 class _Place(NamedTuple):
     owner: str

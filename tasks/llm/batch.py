@@ -17,21 +17,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from indexmill.errors import BudgetReached
-from indexmill.models.llm import Request
+from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmForbidden
 from indexmill.models.openai_batches import Shown
 from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches
 from storage.batches import Asked, Batch, Outcome
 from storage.clock import Clock
-from storage.ledger import key_of
 from storage.protocol import Store
 from tasks.llm.ask import Asking, ask, known
 from tasks.llm.batch_steps import BatchSteps, Rhythm
 from tasks.llm.collect import Collected
 from tasks.llm.drafts import Draft
-
-__all__ = ["Batcher"]
 
 _ROUNDS = 3
 """The number of rounds of batches before unanswered questions are asked directly."""

@@ -27,8 +27,6 @@ from storage.lease import holding
 from storage.protocol import Store
 from tasks.llm.collect import Collected, collect
 
-__all__ = ["LAG", "BatchSteps", "Rhythm"]
-
 LAG = 600.0
 """Seconds after which an endpoint's lists are complete."""
 

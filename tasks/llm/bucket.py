@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MINUTE", "TokenBucket"]
-
 MINUTE = 60.0
 _BURST = 5.0
 """Seconds of the rate that may start at once; an endpoint that limits by the second refuses more."""

@@ -22,8 +22,6 @@ from indexmill.models.llm_errors import LlmError
 from indexmill.text.counted import counted
 from tasks.llm.quota import Quota
 
-__all__ = ["USELESS", "Bill", "PaidCalls", "Sleep", "Stopped"]
-
 Sleep = Callable[[float], Awaitable[None]]
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # maximum seconds before a retry, if the endpoint names none

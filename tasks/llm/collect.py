@@ -11,16 +11,15 @@ from typing import Any
 from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
+from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import strict_json
 from storage.batches import Batch
 from storage.protocol import Store
 from storage.tombstones import forgotten
-from tasks.llm.answers import BadAnswer, read
+from tasks.llm.answers import read
 from tasks.llm.ask import keep
 from tasks.llm.drafts import request_of
 from tasks.llm.refusals import quarantine
-
-__all__ = ["Collected", "collect"]
 
 
 @dataclass

@@ -10,8 +10,6 @@ from indexmill.models.openai_batches import CHAT, LARGEST_BYTES
 from indexmill.store.canonical import canonical_json
 from storage.batches import Kind, Question
 
-__all__ = ["Draft", "request_of"]
-
 
 class Draft:
     """A local file that becomes a batch, and its questions."""

@@ -18,8 +18,6 @@ from indexmill.errors import IndexmillError
 from tasks.llm.account import Account, AskingEnded, Limits, Spent
 from tasks.llm.at_work import PromptsAtWork
 
-__all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "NotAsked", "Quota", "RunQuota", "Spent"]
-
 _SHORTEST = 0.001
 """Seconds: the resolution of clocks."""
 

@@ -9,8 +9,6 @@ from storage import refusals
 from storage.protocol import Store
 from storage.refusals import RefusedPrompt
 
-__all__ = ["Refusal", "quarantine", "refused_before"]
-
 
 @dataclass(frozen=True)
 class Refusal:

@@ -42,19 +42,6 @@ from tasks.llm.calls import Bill, PaidCalls, Sleep, Stopped
 from tasks.llm.quota import NoQuota, Quota
 from tasks.llm.refusals import quarantine
 
-__all__ = [
-    "PREFIX",
-    "PROBE",
-    "TASK",
-    "EncoderAccess",
-    "TextsRefused",
-    "batches_of",
-    "is_known",
-    "probe",
-    "recorded_dimension",
-    "vectors_of",
-]
-
 TASK = "vectors"
 """The task of these answers in the ledger."""
 

@@ -23,8 +23,6 @@ from tasks.pipeline.build import Build
 from tasks.pipeline.lookup import are_made
 from tasks.stages.ingest.shard_plan import Shard
 
-__all__ = ["WAVE_TOKENS", "Pace", "Phases", "Waves", "backfill", "phases"]
-
 _FIRST = ("encoder", "scan")
 """The steps before the first wave."""
 

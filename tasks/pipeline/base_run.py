@@ -22,8 +22,6 @@ from tasks.llm.quota import NoQuota
 from tasks.pipeline.models import Models
 from tasks.registry import FAMILIES, enabled_steps
 
-__all__ = ["BaseRun"]
-
 
 class BaseRun:
     """The part of `tasks.core.run.Run` that is the same for runs with and without making parts."""

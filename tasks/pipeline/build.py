@@ -19,16 +19,15 @@ from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import StandIns
 from tasks.core.stage import Stage
+from tasks.llm.account import Limits, Spent
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
-from tasks.llm.quota import Limits, Quota, RunQuota, Spent
+from tasks.llm.quota import Quota, RunQuota
 from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline import gates
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Quality
-
-__all__ = ["Build"]
 
 OF_VECTORS = "/vectors"
 """Follows the name of a stage in the quota: what its workers ask an encoder, beside what they ask a language model."""

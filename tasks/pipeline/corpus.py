@@ -36,8 +36,6 @@ from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
 from tasks.stages.ingest.sources import RECORDS, SourceFile, SourceFiles, batches, digest_of_files, is_quick
 
-__all__ = ["Corpus"]
-
 
 class Corpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.

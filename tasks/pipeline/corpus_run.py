@@ -27,8 +27,6 @@ from tasks.pipeline.quality import QualityGate
 from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
 
-__all__ = ["CorpusRun"]
-
 
 class CorpusRun(BaseRun, PartRunner):
     """A run whose corpus is read, and whose parts are found or made.

@@ -14,8 +14,6 @@ from schemas.config import GateSettings
 from tasks.core.report import StandIns
 from tasks.pipeline.quality import Quality
 
-__all__ = ["FEW", "CorpusChange", "first_of", "refuse_quality", "refuse_rights", "refuse_size", "refuse_stand_ins"]
-
 FEW = 10
 """The number of rows or texts that may fail whatever their share, so that a small corpus can be published."""
 

@@ -15,8 +15,6 @@ from tasks.pipeline.corpus_run import CorpusRun
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.shard_plan import Shard
 
-__all__ = ["are_made"]
-
 
 class _NotThere(Exception):
     """Raised if a part does not exist yet."""

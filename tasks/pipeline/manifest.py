@@ -22,8 +22,6 @@ from tasks.core.environment import environment_fingerprint
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.stages.extract.tables import EXTRACTION
 
-__all__ = ["manifest_of"]
-
 
 def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
     """The artifacts of the snapshot; an unchanged artifact reuses its description from the parent."""

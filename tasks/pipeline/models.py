@@ -17,8 +17,6 @@ from tasks.stages.extract import extractive
 from tasks.stages.extract import llm as extract_llm
 from tasks.stages.recognise import rules
 
-__all__ = ["Models", "PublishedModels"]
-
 
 class Models:
     """The models that the settings name, and the values that determine their output. Each prompt is read once."""

@@ -35,8 +35,6 @@ from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import Progress
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 
-__all__ = ["STAGE", "Comparison", "Measured", "Miss", "Quality", "QualityGate", "QualitySettings", "compare"]
-
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
 _Places = Annotated[tuple[_Some, ...], Field(strict=False)]
 """For each question, ascending indices into its list of gold documents."""

@@ -25,19 +25,6 @@ from numpy.typing import NDArray
 
 from tasks.text.sentences import HEADING, INTRODUCED, ITEM, JOINED, PARAGRAPH, SENTENCE, Block
 
-__all__ = [
-    "Heading",
-    "Lead",
-    "Markup",
-    "Places",
-    "Visible",
-    "guess",
-    "link_words",
-    "markup_of",
-    "original_places",
-    "visible",
-]
-
 Markup = Literal["markdown", "html", "none"]
 Offsets = NDArray[np.int32]
 Places = NDArray[np.int64]

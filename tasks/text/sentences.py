@@ -13,19 +13,6 @@ from typing import NamedTuple
 
 import sentencex
 
-__all__ = [
-    "HEADING",
-    "ITEM",
-    "JOINED",
-    "PARAGRAPH",
-    "SENTENCE",
-    "Block",
-    "Segment",
-    "segments",
-    "sentence_spans",
-    "trimmed",
-]
-
 HEADING = 4
 """The strength of the break before a heading of level 6; each higher level adds one."""
 PARAGRAPH = 2

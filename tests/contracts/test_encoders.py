@@ -17,7 +17,11 @@ TEXTS = ["The river ran past the old mill.", "The river runs past the mill.", "T
 
 @pytest.fixture(
     scope="module",
-    params=["hash", pytest.param("openvino", marks=needs_model), pytest.param("torch", marks=needs_model)],
+    params=[
+        "hash",
+        pytest.param("openvino", marks=needs_model),
+        pytest.param("torch", marks=[needs_model, pytest.mark.slow]),
+    ],
 )
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     if request.param == "hash":

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from indexmill.models.embedder import HashEmbedder
+from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration, LlmSettings
@@ -26,6 +27,7 @@ from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.core.estimate import LlmUse
 from tasks.core.groups import id_bytes
+from tasks.core.part_runner import PartSpec
 from tasks.core.stage import Part, PartResult, Settings, Stage
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.community_tree import reports
@@ -36,14 +38,14 @@ from tasks.families.heterograph.writing import TextSettings
 from tasks.families.lsh_tree import summaries, vectors
 from tasks.families.lsh_tree.segmentation import gray_ranks
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
-from tasks.llm.answers import BadAnswer, checked
+from tasks.llm.answers import checked
 from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota
 from tasks.stages.embed.embed import row_key
 from tasks.stages.resolve import describe, description_writer
 from tests.llm_server import CANARY, Answering, Faults, LlmServer
 from tests.storage.quick import quick_folder
-from tests.tasks.making import OPENING, Check, Parts, PartSpec, embedded, numbers_of
+from tests.tasks.making import OPENING, Check, Parts, embedded, numbers_of
 
 Told = Mapping[str, tuple[str, ...]]
 """By name, the texts that one text is written of."""

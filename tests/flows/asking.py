@@ -22,19 +22,6 @@ from tests.corpora import Documents, write_corpus
 from tests.flows.children import Forks, build, settings
 from tests.llm_server import LlmServer
 
-__all__ = [
-    "answers_of",
-    "ask",
-    "build_within_plan",
-    "check_killed_build",
-    "edited",
-    "family_counts",
-    "files_with",
-    "plan",
-    "rows_of",
-    "stage_report",
-]
-
 
 def ask(
     store: Path, rows: Documents, server: LlmServer, *, llm: dict[str, Any] | None = None, **changes: Any

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Built"]
-
 
 @dataclass(frozen=True)
 class Built:

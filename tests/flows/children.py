@@ -35,8 +35,6 @@ from tasks.stages.recognise import rules as recognise
 from tests.llm_server import LlmServer
 from tests.paths import ROOT
 
-__all__ = ["NO_FAMILIES", "ROOT", "SMALL_TREE", "Ended", "Forks", "Warnings", "asking", "build", "collect", "settings"]
-
 _UNEXPECTED = 99
 
 SMALL_TREE: dict[str, Any] = {"lsh_tree": {"smallest": 2, "largest": 4}}

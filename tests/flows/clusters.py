@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["ANY_PORT"]
-
 ANY_PORT = "127.0.0.1:0"
 """Where a scheduler's HTTP server listens: without a `dashboard_address` Dask takes port 8787; two warn."""

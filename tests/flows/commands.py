@@ -20,8 +20,6 @@ import yaml
 
 from indexmill.command import main
 
-__all__ = ["Command", "Run", "command", "write_settings"]
-
 _MARK = "INDEXMILL_TEST_MARK"
 
 _SPAWNED = "multiprocessing.spawn"

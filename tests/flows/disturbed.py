@@ -13,8 +13,6 @@ from storage import faults
 from storage.folder import open_folder
 from tasks.core.report import Silent
 
-__all__ = ["copy_and_die", "export_and_die", "roll_back_and_die"]
-
 
 def roll_back_and_die(root: Path, version: int, at: int, mode: str) -> None:
     """Roll back; the crossing `at` fails as `storage.faults` describes."""

@@ -16,9 +16,7 @@ from flows.cluster import private_cluster
 from flows.credentials import dask_settings
 from flows.remote_cluster import remote_cluster
 from schemas.config import DaskSettings, LlmSettings
-from tests.flows.children import ROOT
-
-__all__ = ["cluster_elsewhere"]
+from tests.paths import ROOT
 
 
 @contextlib.contextmanager

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from distributed import Scheduler, Worker
 
-__all__ = ["VARIABLE", "dask_setup"]
-
 VARIABLE = "INDEXMILL_ENDING_WORKER"
 
 

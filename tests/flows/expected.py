@@ -10,8 +10,6 @@ from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import write_settings
 
-__all__ = ["Expected"]
-
 
 @dataclass(frozen=True)
 class Expected:

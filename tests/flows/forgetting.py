@@ -29,20 +29,6 @@ from tasks.pipeline.build import Build
 from tests.corpora import documents
 from tests.flows.children import SMALL_TREE, Forks, build, settings
 
-__all__ = [
-    "CANARY",
-    "ID",
-    "answer",
-    "collect",
-    "end_state",
-    "forget_here",
-    "passages_of",
-    "places_of",
-    "prepare",
-    "refuse",
-    "state_of",
-]
-
 CANARY = "zanzaqua"
 ID = f"doc {CANARY}/7"
 

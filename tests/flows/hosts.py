@@ -27,19 +27,6 @@ from flows.credentials import write_credentials
 from tests.flows.commands import Command
 from tests.paths import ROOT
 
-__all__ = [
-    "DaskHosts",
-    "Host",
-    "Network",
-    "dask_hosts",
-    "departures",
-    "missing",
-    "network",
-    "replaced",
-    "tls_settings",
-    "wait_for_work",
-]
-
 _NETWORKS = itertools.count(1)
 _PORT = 8786
 _LISTEN = "0A"

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["database", "free_port", "programs", "wait_for"]
-
 
 def programs() -> Path:
     """The folder of PostgreSQL's programs; Debian has them apart from PATH."""

@@ -12,8 +12,6 @@ from indexmill.store.verify import verify
 from storage.folder import FolderStore, open_folder
 from storage.receipts import find
 
-__all__ = ["answers", "complete_parts", "files_of", "flip_byte", "whole_versions"]
-
 QUESTIONS = ("Who built the bridge of Vell with Esme Quill?", "What did Goran Stave survey in 1803?")
 
 Answers = list[list[dict[str, Any]]]

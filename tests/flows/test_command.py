@@ -25,8 +25,9 @@ from storage.folder import init_folder, open_folder
 from storage.lease import acquire, holding
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
-from tests.flows.children import ROOT, build, settings
+from tests.flows.children import build, settings
 from tests.flows.commands import Command, Run, command, write_settings
+from tests.paths import ROOT
 from tests.storage.quick import quick_folder
 
 FIELDS = {

@@ -19,7 +19,7 @@ from indexmill.snapshot import Snapshot
 from storage.folder import FolderStore
 from tasks.core.report import Silent
 from tasks.families.community_tree.reports import community_text
-from tasks.stages.resolve.describe import entity_text
+from tasks.stages.resolve.consolidate import entity_text
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import NO_FAMILIES, build, settings
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 
 from flows.credentials import write_credentials
-from tests.flows.children import ROOT
+from tests.paths import ROOT
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from storage import runs
 from storage.folder import open_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
 from tasks.core.report import Silent
-from tasks.llm.quota import Limits
+from tasks.llm.account import Limits
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.flows.built import Built

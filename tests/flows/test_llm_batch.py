@@ -16,10 +16,11 @@ from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
 from tests.corpora import documents, write_corpus
-from tests.flows.children import ROOT, settings
+from tests.flows.children import settings
 from tests.flows.commands import command, write_settings
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, LlmServer
+from tests.paths import ROOT
 
 PRICES = {"some-model": {"input_per_million": 2.0, "output_per_million": 8.0, "batch_factor": 0.5}}
 

@@ -32,9 +32,10 @@ from tasks.core.report import Silent
 from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents
 from tests.flows.asking import answers_of, ask
-from tests.flows.children import NO_FAMILIES, ROOT, build
+from tests.flows.children import NO_FAMILIES, build
 from tests.flows.commands import Command, command, write_settings
 from tests.llm_server import CANARY, KINDS, LOST, WITHHELD, Faults, LlmServer, default_answer
+from tests.paths import ROOT
 
 LASTING = {"400", "401", "403", "404", "422", "429-quota", "429-600"}
 """Kinds that no retry mends, and one that takes ten minutes."""

@@ -17,11 +17,12 @@ import pytest
 from storage import runs
 from storage.folder import open_folder
 from storage.lease import holding
-from tests.flows.children import ROOT, build, settings
+from tests.flows.children import build, settings
 from tests.flows.clusters import ANY_PORT
 from tests.flows.commands import Command, command
 from tests.flows.expected import Expected
 from tests.flows.readers import whole_versions
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.timeout(900)
 

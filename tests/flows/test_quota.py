@@ -27,7 +27,8 @@ from indexmill.errors import BadInput, BudgetReached, IndexmillError
 from schemas.config import Price
 from storage.folder import init_folder
 from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
-from tasks.llm.quota import AskingEnded, Limits, Quota, RunQuota, Spent
+from tasks.llm.account import AskingEnded, Limits, Spent
+from tasks.llm.quota import Quota, RunQuota
 from tests.flows.elsewhere import cluster_elsewhere
 
 PRICES = {"m": Price(input_per_million=1.0, output_per_million=2.0)}

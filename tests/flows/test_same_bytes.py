@@ -14,7 +14,8 @@ import pytest
 import indexmill
 from flows.run import Outcome
 from tests.corpora import Documents, documents, write_corpus
-from tests.flows.children import ROOT, Ended, Forks, build, settings
+from tests.flows.children import Ended, Forks, build, settings
+from tests.paths import ROOT
 
 COMMUNITIES: dict[str, Any] = {
     "resolve": {"description": {"most_pieces": 3}},

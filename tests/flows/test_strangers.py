@@ -31,9 +31,10 @@ from schemas.config import DaskSettings, LlmSettings
 from storage import runs
 from storage.folder import init_folder, open_folder
 from tests.corpora import documents, write_corpus
-from tests.flows.children import ROOT, asking, settings
+from tests.flows.children import asking, settings
 from tests.flows.commands import Command, command, write_settings
 from tests.llm_server import CANARY, Faults, LlmServer
+from tests.paths import ROOT
 
 NOBODY = 65534
 OTHER = "another-secret-0123456789"

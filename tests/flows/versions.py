@@ -10,8 +10,6 @@ from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.readers import Answers, answers
 
-__all__ = ["Jumping", "Versions", "bare", "make_versions"]
-
 
 @dataclass(frozen=True)
 class Versions:

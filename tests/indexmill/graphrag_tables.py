@@ -7,8 +7,6 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Tables", "by", "check_references"]
-
 Tables = dict[str, list[dict[str, Any]]]
 """The rows of each table."""
 

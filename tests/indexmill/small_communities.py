@@ -18,8 +18,6 @@ from tasks.families.community_tree.chnsw import Level, build_chnsw
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tests.indexmill.small_snapshot import EMBEDDER, Layout, SnapshotWriter, halves, sparse_of
 
-__all__ = ["Group", "Related", "Thing", "write_communities", "write_described"]
-
 
 @dataclass(frozen=True)
 class Thing:

@@ -47,8 +47,6 @@ from tasks.families.heterograph.vector_edges import near_pairs
 from tasks.stages.extract.tables import Entity, Extraction, Unit, tables_of
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, read_written
 
-__all__ = ["Attribute", "Element", "write_heterograph"]
-
 
 @dataclass(frozen=True)
 class Attribute:

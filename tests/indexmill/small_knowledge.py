@@ -17,8 +17,6 @@ from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, Relation
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities, write_described
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, read_written
 
-__all__ = ["KNOWLEDGE", "Knowledge", "Said", "publish_knowledge", "random_knowledge"]
-
 
 @dataclass(frozen=True)
 class Said:

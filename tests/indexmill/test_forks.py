@@ -95,6 +95,7 @@ def carrying(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path / "store"
 
 
+@pytest.mark.slow
 @needs_a_model
 def test_every_method_answers_in_a_child_as_in_its_parent(carrying: Path) -> None:
     run(
@@ -151,6 +152,7 @@ print("done")
     )
 
 
+@pytest.mark.slow
 @needs_a_model
 def test_torch_encodes_in_a_child_and_gives_the_same_bits() -> None:
     run(

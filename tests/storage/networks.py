@@ -19,8 +19,6 @@ from tests.storage.node_services import azure_environment, azurite, container_of
 from tests.storage.quick import quick_folder
 from tests.storage.services import FAULTS, FaultProxy, bucket_of, s3_environment, s3_service
 
-__all__ = ["NETWORKS", "Network", "bad_network", "copy_of"]
-
 NETWORKS = ("moto", "ceph", "azurite")
 """The services; all but the first are for slow tests."""
 

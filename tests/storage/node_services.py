@@ -26,8 +26,6 @@ import pytest
 
 from tests.storage.services import s3_environment
 
-__all__ = ["azure_environment", "azurite", "container_of", "inspector", "installed", "s3rver"]
-
 _AZURITE = ("azurite", "3.35.0")
 """The last release for Node.js 20."""
 _S3RVER = ("s3rver", "3.7.1")

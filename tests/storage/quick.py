@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["quick_folder", "quick_root"]
-
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _ENOUGH = 4 << 30
 """The bytes of memory that all folders of all tests fit in."""

@@ -21,8 +21,6 @@ from unittest.mock import patch
 import boto3
 from moto.server import ThreadedMotoServer
 
-__all__ = ["FAULTS", "FaultProxy", "S3Bucket", "bucket_of", "s3_environment", "s3_service", "s3_variables"]
-
 _BUCKETS = itertools.count(1)
 
 FAULTS = {"lost": 0.1, "500": 0.1, "503": 0.03, "reset": 0.03, "truncated": 0.03, "slow": 0.01}

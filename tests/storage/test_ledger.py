@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.errors import CorruptBlob, UnsupportedFormat
-from indexmill.models.llm import Request
+from indexmill.models.llm import Request, key_of
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.store.layout import ledger_name, refusal_name
 from storage import faults, ledger, refusals
 from storage.folder import FolderStore, init_folder
-from storage.ledger import LedgerEntry, key_of
+from storage.ledger import LedgerEntry
 from storage.refusals import RefusedPrompt
 from tests.storage import children
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["fill", "tiny_disk"]
-
 
 @contextmanager
 def tiny_disk(folder: Path, size: int, files: int = 0) -> Iterator[Path]:

@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.errors import BudgetReached
-from indexmill.models.llm import Request, data_block
+from indexmill.models.llm import Request, data_block, key_of
 from indexmill.models.openai_llm import open_llm
 from schemas.config import LlmSettings
 from storage import runs
 from storage.folder import FolderStore, init_folder
 from storage.lease import acquire
-from storage.ledger import find, key_of
+from storage.ledger import find
 from tasks.core.executor import StoppedError
 from tasks.llm.ask import Asking, ask
 from tasks.llm.batch import Batcher
 from tasks.llm.batch_steps import Rhythm
 from tasks.llm.quota import Quota
-
-__all__ = ["SCHEMA", "Bench", "Purse", "ask_here", "questions"]
 
 SCHEMA = {
     "type": "object",

@@ -12,8 +12,6 @@ from indexmill.text.names import canonical_name, entity_id
 from schemas.tables import EXTRACTED, MENTIONS, PASSAGES, RELATIONS
 from storage.tables import table_bytes
 
-__all__ = ["Shard", "told"]
-
 
 def told(name: str, kind: str = "", description: str = "") -> tuple[str, str, str]:
     """What a passage tells of an entity: its surface, type and description."""

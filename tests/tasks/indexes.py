@@ -28,8 +28,6 @@ from tasks.pipeline.plan.plan import Plan
 from tests.corpora import Documents, write_corpus
 from tests.flows.children import settings
 
-__all__ = ["FAMILIES", "Index", "Outputs", "edited", "only", "outputs_of", "traces"]
-
 FAMILIES = ("bm25", "tri_graph", "zoom_graph", "lsh_tree", "community_tree", "heterograph")
 
 Outputs = Mapping[tuple[str, str], Mapping[str, str]]

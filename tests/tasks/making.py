@@ -34,24 +34,6 @@ from tasks.stages.check.check import CheckSettings, checks_of
 from tasks.stages.check.rows import CHECKS
 from tests.tasks.indexes import outputs_of
 
-__all__ = [
-    "CLOSED",
-    "OPENING",
-    "UNASKED",
-    "WHOLE",
-    "Built",
-    "Check",
-    "PartResult",
-    "PartSpec",
-    "Parts",
-    "bound",
-    "embedded",
-    "encoder_for",
-    "failing",
-    "numbers_of",
-    "part_with",
-]
-
 OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "files": {}}
 """What opens the deterministic encoder."""
 

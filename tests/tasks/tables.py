@@ -9,8 +9,6 @@ import pyarrow as pa
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.text.sentences import sentence_spans
 
-__all__ = ["documents", "passages_and_sentences"]
-
 
 def documents(*rows: tuple[str, str, str]) -> pa.Table:
     """The documents of some ids, titles and texts."""

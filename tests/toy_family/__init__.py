@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tests.paths import ROOT, SAMPLE
 
-__all__ = ["NAME", "install"]
-
 NAME = "incipits"
 
 _HERE = Path(__file__).parent

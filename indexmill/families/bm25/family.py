@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import Fusion, ReaderFamily
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="bm25",
     retriever="indexmill.families.bm25.retriever:Bm25",

@@ -21,8 +21,6 @@ from indexmill.text.terms import Analyser
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Bm25", "term_index_of"]
-
 
 class Bm25(PassageRetriever):
     """Retrieval of passages by the words they share with the question; a passage that shares none is not a hit.

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, indices, keys, pointers
 
-__all__ = ["PACKS", "POSTINGS"]
-
 
 def _field(prefix: str, what: str) -> dict[str, Array]:
     terms, postings = f"{prefix}terms", f"{prefix}postings"

@@ -39,17 +39,6 @@ from indexmill.models.prompts import Prompt, read_prompt
 from indexmill.retrieve.base import override_parameters
 from indexmill.store.canonical import canonical_json
 
-__all__ = [
-    "NO_POINTS",
-    "POINTS",
-    "AdaptiveFiltering",
-    "Filter",
-    "FilterSettings",
-    "Point",
-    "best_points",
-    "points_of",
-]
-
 NO_POINTS = "The texts do not tell."
 """The answer if no level yields a point."""
 

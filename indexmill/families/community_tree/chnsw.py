@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from indexmill.retrieve.columns import changes, runs
 from indexmill.retrieve.grid import UNIT, on_grid
 
-__all__ = ["Beam", "Chnsw", "LevelHits"]
-
 Rows = NDArray[np.int64]
 
 _ROW_BITS = 32

@@ -12,8 +12,6 @@ from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["distributions", "levels"]
-
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """The members of each community, the related entities of each entity, and its passages. Raises CorruptBlob."""

@@ -34,19 +34,6 @@ from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = [
-    "BESIDE",
-    "NAMED",
-    "NEAR",
-    "WAYS",
-    "FoundEntities",
-    "Gains",
-    "Limits",
-    "entities_of",
-    "gains",
-    "with_gains",
-]
-
 NEAR, NAMED, BESIDE = 0, 1, 2
 """The ways to find an entity: by its vector, by its name in the question, or in a passage of a named entity."""
 

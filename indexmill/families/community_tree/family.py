@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import TOKEN_BUDGET, AnsweringOption, Fusion, Option, ReaderFamily, Statistics, View
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="community_tree",
     retriever="indexmill.families.community_tree.retriever:CommunityTreeReader",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["SCHEMAS", "check", "tables"]
-
 _KINDS = {
     "": pa.string(),
     "whole": pa.int64(),

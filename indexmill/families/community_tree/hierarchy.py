@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["Hierarchy", "check_communities"]
-
 
 def check_communities(manifest: Manifest, where: object) -> None:
     """Raise FamilyNotFound for a snapshot without communities."""

@@ -14,8 +14,6 @@ from indexmill.answer.one_prompt import shown
 from indexmill.hits import Hit
 from indexmill.retrieve.budget import fitting
 
-__all__ = ["MARKS", "Content", "Level", "Section", "content_of", "joined", "levels_of", "lines_of", "within"]
-
 MARKS = 16
 """Tokens of the two delimiters around a text."""
 

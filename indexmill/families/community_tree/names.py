@@ -19,8 +19,6 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["EntityNames"]
-
 
 @dataclass(frozen=True)
 class EntityNames:

@@ -29,8 +29,6 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["INDEX", "TREE", "Communities", "communities_of", "open_tree"]
-
 TREE = "community_tree/tree"
 """The artifact that holds the tree."""
 

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from indexmill.retrieve.base import Weight
 
-__all__ = ["CommunityTreeParameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class CommunityTreeParameters:

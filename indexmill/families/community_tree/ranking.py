@@ -36,8 +36,6 @@ from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, 
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.passage_vectors import PassageVectors
 
-__all__ = ["Evidence", "RankedPassages", "evidence", "rank_passages"]
-
 _TOGETHER = 64  # questions whose passages are ranked at once
 
 

@@ -23,8 +23,6 @@ from indexmill.retrieve.passage_vectors import passage_vectors_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["CommunityTreeReader"]
-
 
 class CommunityTreeReader(PassageRetriever):
     """The nearest entities and communities of every level, and the passages from which they were made, as one list.

@@ -15,8 +15,6 @@ from indexmill.retrieve.matrices import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["CommunityRows"]
-
 
 class CommunityRows:
     """The communities of a snapshot by row. Raises FamilyNotFound for a snapshot without them, CorruptBlob."""

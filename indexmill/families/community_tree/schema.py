@@ -11,8 +11,6 @@ import numpy.typing as npt
 from indexmill.store.pack_checks import layers_of, row_lengths, tree_check
 from indexmill.store.pack_schema import Array, Check, PackSchema, indices, keys, pointers, vectors
 
-__all__ = ["INDEX", "PACKS", "TREE"]
-
 TREE = PackSchema(
     "the tree; its rows are nodes: level 0, the rows of `described`, then those of `communities`, level by level",
     {

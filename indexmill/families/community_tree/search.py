@@ -23,8 +23,6 @@ from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["CommunityTree", "LevelNodes", "in_one_list", "nodes_of"]
-
 _TILE = 8192  # vectors compared at once in an exhaustive search
 
 

@@ -18,8 +18,6 @@ from indexmill.text.table import table
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["drawing", "listing", "other_counts", "outline", "statistics"]
-
 
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The upper part of a snapshot's communities, as ``show --communities --json`` prints it.

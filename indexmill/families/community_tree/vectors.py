@@ -21,8 +21,6 @@ from indexmill.families.community_tree.search import CommunityTree
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["communities", "described"]
-
 _TEXTS = dict.fromkeys(("id", "title", "text"), pa.string())
 _SHARED = {"tokens": pa.int32(), "stand_in": pa.bool_(), "document_ids": pa.list_(pa.string())}
 _DESCRIBED = {**_TEXTS, "type": pa.string(), **_SHARED}

@@ -44,8 +44,6 @@ from indexmill.retrieve.residual_query import LEAST, named_parts, without
 if TYPE_CHECKING:
     from indexmill.families.heterograph.nodes import HeterographNodes
 
-__all__ = ["NameEntries", "WeightedEntries", "name_entries", "rescored", "weighted_entries"]
-
 _COMPARED = 512
 """The number of top texts compared with the residual query, whatever k is, so that fewer hits are a prefix of more."""
 

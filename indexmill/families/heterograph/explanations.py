@@ -12,8 +12,6 @@ from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import distinct, first_of_each
 from indexmill.retrieve.matrices import Rows, Scores
 
-__all__ = ["Through", "through"]
-
 
 class Through(NamedTuple):
     """The flow into some nodes, by node, the largest first, ties by row of the sender.

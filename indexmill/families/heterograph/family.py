@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="heterograph",
     retriever="indexmill.families.heterograph.retriever:HeterographReader",

@@ -23,8 +23,6 @@ from indexmill.retrieve.registry import check_family, enable
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["heterograph"]
-
 _UNDIRECTED = ("same_as", "near")
 """The undirected kinds of edges: source and target are interchangeable."""
 

@@ -20,8 +20,6 @@ from indexmill.retrieve.columns import best_of_each, distinct, positions, runs
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.text.terms import term_keys
 
-__all__ = ["NameWords"]
-
 _TOGETHER = 32
 """The number of names searched at once: all names with the rarest word of any of them are in memory together."""
 

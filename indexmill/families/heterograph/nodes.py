@@ -33,8 +33,6 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "heterograph_of", "relation_text"]
-
 GRAPH = "heterograph/graph"
 """The artifact that holds the graph."""
 

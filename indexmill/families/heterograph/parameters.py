@@ -9,8 +9,6 @@ from pydantic import Field
 
 from indexmill.retrieve.base import Count, Share, Weight
 
-__all__ = ["HeterographParameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeterographParameters:

@@ -35,8 +35,6 @@ from indexmill.retrieve.term_index import by_words
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["HeterographReader"]
-
 _CONSTANT = 5.0
 """The constant of the reciprocal rank fusion of lexical and dense texts."""
 

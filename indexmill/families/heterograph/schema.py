@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.store.pack_schema import Array, PackSchema, hashes, indices, keys, pointers, vectors
 
-__all__ = ["ATTRIBUTE_VECTORS", "ELEMENT_VECTORS", "GRAPH", "NAMES", "PACKS", "UNIT_VECTORS"]
-
 
 def _vectors(table: str) -> dict[str, Array]:
     return {

@@ -34,8 +34,6 @@ from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["EDGES", "KINDS", "Entries", "Heterograph", "Walked", "shares", "within_budget"]
-
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
 the last two by name."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from indexmill.store.listing import Artifact
     from indexmill.store.manifest import Manifest
 
-__all__ = ["KIND_NAMES", "listing", "other_counts", "statistics"]
-
 KIND_NAMES = {
     "T": "texts",
     "S": "units",

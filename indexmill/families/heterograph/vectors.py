@@ -18,8 +18,6 @@ from indexmill.retrieve.matrices import Sparse
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["attributes", "elements", "units"]
-
 _TEXT, _FLAG = pa.string(), pa.bool_()
 _DOCUMENTS = {"document_ids": pa.list_(pa.string())}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="lsh_tree",
     retriever="indexmill.families.lsh_tree.retriever:LshTreeReader",

@@ -29,8 +29,6 @@ from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.term_index import TermIndex, by_words, question_terms
 from indexmill.text.terms import COMMON, Analyser
 
-__all__ = ["Leaves", "Ordered"]
-
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.floating]
 

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-__all__ = ["LshTreeParameters", "Pattern", "Preset"]
-
 Pattern = Literal["collapsed", "detailed", "summarised"]
 
 

@@ -28,8 +28,6 @@ from indexmill.retrieve.rows import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["LshTreeReader"]
-
 
 class LshTreeReader(PassageRetriever):
     """The nearest passages and summaries, as one flat set or by a pattern, within a token budget.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from indexmill.store.pack_checks import parents_check, tree_check
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, hashes, pointers, vectors
 
-__all__ = ["PACKS", "SUMMARY_VECTORS", "TREE"]
-
 SUMMARY_VECTORS = PackSchema(
     "vectors of summaries, row by row with `summaries`",
     {

@@ -25,8 +25,6 @@ import numpy.typing as npt
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.retrieve.matrices import Rows
 
-__all__ = ["Nodes", "candidates"]
-
 
 class Nodes(NamedTuple):
     """Nodes of the tree in some order, and their similarities to the question."""

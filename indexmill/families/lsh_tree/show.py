@@ -15,8 +15,6 @@ from indexmill.text.outline import TEXT, drawn, outlined
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["drawing", "outline"]
-
 
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The upper part of a snapshot's tree, as ``show --tree --json`` prints it.

@@ -22,8 +22,6 @@ from indexmill.retrieve.rows import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["TREE", "Summaries", "open_tree", "summaries_of", "summary_vectors"]
-
 TREE = "lsh_tree/tree"
 """The artifact that holds the tree."""
 

@@ -15,8 +15,6 @@ from indexmill.families.lsh_tree.summaries import open_tree
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["summaries"]
-
 _SUMMARIES = {
     "id": pa.string(),
     "text": pa.string(),

@@ -31,8 +31,6 @@ from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = ["NOTHING", "Activated", "Activation", "activate", "joined"]
-
 
 class Activation(NamedTuple):
     """An activated entity: its score, its level (L of eq. 7; 1 for a named entity), and the link that reached it.

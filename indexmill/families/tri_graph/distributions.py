@@ -10,8 +10,6 @@ from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["distributions", "levels"]
-
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Entities per passage and per sentence, and passages per entity. Raises CorruptBlob."""

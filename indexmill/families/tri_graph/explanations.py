@@ -20,8 +20,6 @@ from indexmill.retrieve.rows import Rows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Explanations"]
-
 
 Explanation = dict[str, Any]
 

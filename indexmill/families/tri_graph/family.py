@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import Fusion, ReaderFamily
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="tri_graph",
     retriever="indexmill.families.tri_graph.retriever:TriGraphReader",

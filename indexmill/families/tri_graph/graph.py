@@ -13,8 +13,6 @@ from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.text.names import NameIndex
 
-__all__ = ["Graph"]
-
 
 @dataclass(frozen=True, slots=True)
 class Graph:

@@ -13,8 +13,6 @@ from indexmill.retrieve.mention_links import mention_links_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MATRICES", "Mentions", "mentions_of"]
-
 MATRICES = "tri_graph/matrices"
 """The artifact that holds the matrices of older snapshots."""
 

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from indexmill.retrieve.base import Count, Finite, Share, Weight
 
-__all__ = ["PAPER", "TriGraphParameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class TriGraphParameters:

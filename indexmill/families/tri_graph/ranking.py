@@ -13,8 +13,6 @@ from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import Pairs, distinct, matches, paired, parts, sums
 from indexmill.retrieve.matrices import Rows, Scores
 
-__all__ = ["rank"]
-
 
 def rank(
     graph: Graph, active: Activated, near: Pairs, similarities: Scores, most: int | None, allowed: Allowed | None

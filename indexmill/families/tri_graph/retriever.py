@@ -24,8 +24,6 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["TriGraphReader", "open_tri_graph"]
-
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.

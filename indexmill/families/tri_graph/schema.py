@@ -5,8 +5,6 @@ from __future__ import annotations
 from indexmill.retrieve.shared_schema import sentence_arrays
 from indexmill.store.pack_schema import Array, PackSchema, sparse
 
-__all__ = ["MATRICES", "PACKS"]
-
 _COUNTS = ("int32", "how often the entity occurs in the passage")
 
 MATRICES = PackSchema(

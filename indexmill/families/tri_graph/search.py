@@ -49,8 +49,6 @@ from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.residual_query import LEAST, linked_parts, without
 
-__all__ = ["Retrieved", "TriGraph"]
-
 QUESTION_TILE = 64
 """The maximum number of questions in a tile."""
 

@@ -16,8 +16,6 @@ from indexmill.answer.one_prompt import OnePrompt, shown
 from indexmill.hits import Hit
 from indexmill.retrieve.base import override_parameters
 
-__all__ = ["GAP", "KeptSentences", "ReadSettings", "kept_text"]
-
 GAP = "[...]"
 """The mark for sentences that are left out."""
 

@@ -11,8 +11,6 @@ from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["distributions", "levels"]
-
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Similar documents per document, and entities per document. Raises CorruptBlob."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import AnsweringOption, Fusion, ReaderFamily
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="zoom_graph",
     retriever="indexmill.families.zoom_graph.retriever:ZoomGraphReader",

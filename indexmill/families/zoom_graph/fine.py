@@ -21,8 +21,6 @@ from indexmill.families.zoom_graph.walk import Scale, average
 from indexmill.retrieve.columns import before, runs, sums
 from indexmill.retrieve.matrices import Rows, Scores
 
-__all__ = ["DENSE_SENTENCES", "FineWalk", "Local", "sentence_scores"]
-
 DENSE_SENTENCES = 512
 """The maximum number of sentences for which all pairs are compared."""
 

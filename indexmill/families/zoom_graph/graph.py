@@ -16,8 +16,6 @@ from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Arrays
 
-__all__ = ["Graph", "Scope", "ZoomBlocks"]
-
 HELD_MATRICES = 4
 """The number of matrices, one per combination of settings, in the cache."""
 

@@ -15,8 +15,6 @@ from indexmill.retrieve.mention_links import mention_links_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["MATRICES", "Mentions", "mentions_of"]
-
 MATRICES = "zoom_graph/matrices"
 """The artifact that holds the links of documents and of entities; in older snapshots these mentions, too."""
 

@@ -11,8 +11,6 @@ from pydantic import Field
 from indexmill.families.zoom_graph.walk import Scale
 from indexmill.retrieve.base import Count, Finite, Share, Weight
 
-__all__ = ["PAPER", "ZoomGraphParameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class ZoomGraphParameters:

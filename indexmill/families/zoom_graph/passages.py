@@ -36,9 +36,6 @@ from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages", "ranked_documents", "zoom"]
-
-
 HELD_SENTENCES = 4096
 """The number of sentences whose vectors are in memory at once, unless one question has more: 6 MiB at 384 float32."""
 

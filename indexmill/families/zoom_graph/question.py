@@ -15,8 +15,6 @@ from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.residual_query import linked_parts, without
 from indexmill.text.names import NameIndex
 
-__all__ = ["Named", "QuestionNames"]
-
 
 @dataclass(frozen=True, slots=True)
 class Named:

@@ -40,8 +40,6 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["ZoomGraphReader", "open_zoom_graph"]
-
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.

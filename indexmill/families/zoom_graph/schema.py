@@ -12,9 +12,6 @@ from indexmill.retrieve.grid import SCALE
 from indexmill.retrieve.shared_schema import sentence_arrays
 from indexmill.store.pack_schema import SMALLEST, Array, Check, PackSchema, hashes, indices, keys, sparse, vectors
 
-__all__ = ["DOCUMENT_VECTORS", "LINKS", "MATRICES", "PACKS", "VECTORS"]
-
-
 MATRICES = PackSchema(
     "documents and entities in a sparse graph; only in older snapshots",
     {

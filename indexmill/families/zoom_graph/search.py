@@ -47,8 +47,6 @@ from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
 
-__all__ = ["ZoomGraph", "Zoomed"]
-
 QUESTION_TILE = 64
 """The number of questions whose similarities to all documents are in memory at once."""
 

@@ -26,22 +26,6 @@ from indexmill.store.pack_checks import row_lengths
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = [
-    "LARGEST_STEP",
-    "STEP",
-    "STEPS_PER_UNIT",
-    "Documents",
-    "NamedRows",
-    "Pairs",
-    "UnknownName",
-    "document_links",
-    "documents_of",
-    "entity_links",
-    "linked",
-    "pairs_of",
-    "weights",
-]
-
 Names = npt.NDArray[np.uint64]
 
 STEP = 512

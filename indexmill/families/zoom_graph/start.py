@@ -30,8 +30,6 @@ from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = ["Similarities", "question_links", "rows_under", "similarities"]
-
 _NEAR_ROWS = 512
 """The number of documents multiplied with one vector after the other while they are in the CPU cache."""
 

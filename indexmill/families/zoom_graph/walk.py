@@ -17,8 +17,6 @@ import numpy.typing as npt
 from indexmill.retrieve.columns import sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, TooManyLinks
 
-__all__ = ["Block", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
-
 Scale = Literal["cells", "links"]
 """The denominator of a block's average weight: all its cells, or its stored links."""
 

@@ -31,8 +31,6 @@ from tasks.core.communities.graph import Edges, Floats, Graph, Weighted, joined,
 from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.shards import hash_order, id_hashes
 
-__all__ = ["EXACT_NODES", "FLOOR", "Augment", "codicil", "knn", "none", "weighted"]
-
 Augment = Callable[[Graph], Edges]
 """Returns the links of a graph together with those by content."""
 

@@ -14,8 +14,6 @@ from tasks.core.communities.graph import ALONE, Labels, in_order
 from tasks.core.communities.levels import community_id
 from tasks.core.groups import Ids, hex_ids, id_bytes
 
-__all__ = ["CLUSTERS", "Clusters", "clusters_of", "earlier_names", "start_of"]
-
 CLUSTERS = PackSchema(
     "which nodes of a level are one community",
     {

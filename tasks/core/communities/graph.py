@@ -21,20 +21,6 @@ from indexmill.retrieve.matrices import distinct
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = [
-    "ALONE",
-    "Edges",
-    "Floats",
-    "Graph",
-    "Labels",
-    "Weighted",
-    "coarser",
-    "graph_of",
-    "in_order",
-    "joined",
-    "shared_neighbours",
-]
-
 Floats = NDArray[np.float32]
 Weights = NDArray[np.float64]
 Edges = NDArray[np.int64]

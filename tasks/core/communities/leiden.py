@@ -32,8 +32,6 @@ from scipy import sparse
 from tasks.core.communities.graph import ALONE, Labels, Weighted, in_order
 from tasks.core.communities.measures import modularity
 
-__all__ = ["leiden"]
-
 _STRICT = 1e6  # penalty of each node above the bound; gains are at most the weight of its links
 
 _ROUNDS = 10  # further rounds take as long and raise modularity by less than a thousandth

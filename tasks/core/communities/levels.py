@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from indexmill.store.canonical import canonical_json
 
-__all__ = ["Stops", "community_id"]
-
 
 @dataclass(frozen=True)
 class Stops:

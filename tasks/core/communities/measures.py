@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from tasks.core.communities.graph import Floats, Labels, Weighted
 
-__all__ = ["calinski_harabasz", "cosine_to_centre", "modularity"]
-
 _TILE = 32_768  # vectors in memory at once in double precision
 
 

@@ -13,8 +13,6 @@ from indexmill.retrieve.term_index import FIELD_ARRAYS, FIELDS
 from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.stage import Input, Part
 
-__all__ = ["CHECKS", "check_postings"]
-
 
 def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
     check_postings(part.pack("bm25"), counts["passages"], f"bm25/{part.job.shard}")

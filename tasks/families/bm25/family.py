@@ -7,8 +7,6 @@ from tasks.core.step import Step
 from tasks.families.bm25 import postings
 from tasks.families.bm25.check import CHECKS
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     "bm25",
     steps=(Step("bm25", postings.drive, (postings.STAGE,), of_shards=True),),

@@ -30,8 +30,6 @@ from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
 
-__all__ = ["STAGE", "PostingsSettings", "counts", "drive", "merged", "postings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PostingsSettings(Settings):

@@ -17,8 +17,6 @@ from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.write.check import check_written
 
-__all__ = ["CHECKS", "check_communities", "check_reports", "check_whole"]
-
 Pack = Mapping[str, NDArray[Any]]
 
 

@@ -22,8 +22,6 @@ from tasks.core.neighbours import Lists, ListSettings, nearest_of_all
 from tasks.core.shards import id_hashes
 from tasks.families.community_tree.level_links import LinkSettings, level_links
 
-__all__ = ["Built", "ChnswSettings", "Level", "build_chnsw"]
-
 Rows = NDArray[np.int64]
 
 _TILE = 16_384  # vectors put on the grid at once

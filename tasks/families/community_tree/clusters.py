@@ -22,8 +22,6 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.core.warm_start import START
 from tasks.families.community_tree.graph import GRAPH
 
-__all__ = ["STAGE", "ClusterSettings"]
-
 Pack = Mapping[str, NDArray[Any]]
 
 

@@ -8,8 +8,6 @@ from tasks.families.community_tree import clusters, graph, levels, reports, tree
 from tasks.families.community_tree.check import CHECKS
 from tasks.families.community_tree.steps import make_tree
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     "community_tree",
     steps=(Step("community_tree", make_tree, (graph.STAGE, clusters.STAGE, levels.STAGE, reports.STAGE, tree.STAGE)),),

@@ -27,8 +27,6 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.community_tree.tables import COMMUNITIES
 from tasks.stages.embed.embed import TEXT_VECTORS
 
-__all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "level_label", "nodes_below"]
-
 LETTERS = "stuvwxyz"
 """The letter of each level's groups, from level 1."""
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from tasks.core.neighbours import Lists, ListSettings, Nearest
 
-__all__ = ["LinkSettings", "level_links"]
-
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 

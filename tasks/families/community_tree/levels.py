@@ -27,8 +27,6 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, work
 from tasks.families.community_tree.graph import LETTERS, nodes_below
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 
-__all__ = ["STAGE", "LevelSettings", "estimate"]
-
 _TABLES = {
     "community_members": COMMUNITY_MEMBERS,
     "community_relations": COMMUNITY_RELATIONS,

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 from indexmill.store.canonical import canonical_json, digest_of
 from tasks.core.shards import estimate_tokens
 
-__all__ = ["Member", "Relation", "ReportInput", "chosen"]
-
 _MEMBERS_SHARE = 2 / 3
 """The share of `input_tokens` for members if there are relations between them."""
 

@@ -29,8 +29,6 @@ from tasks.stages.write import summarise
 from tasks.stages.write.summarise import TEXT, fingerprint, object_schema, plain
 from tasks.stages.write.written_rows import Row, SourcedRows, SourcedSettings
 
-__all__ = ["STAGE", "WRITER", "Finding", "Report", "ReportSettings", "community_text", "estimate", "most_output"]
-
 _VERSION = 1
 """The version of `chosen` and `fallback`: raise it whenever they change reports."""
 

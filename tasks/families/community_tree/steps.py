@@ -18,9 +18,10 @@ from tasks.core.communities.clusters import Clusters, earlier_names, start_of
 from tasks.core.communities.graph import Labels
 from tasks.core.communities.levels import Stops
 from tasks.core.groups import Ids
-from tasks.core.part_runner import WHOLE, Parts, PartSpec
+from tasks.core.part_runner import Parts, PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
+from tasks.core.stage import WHOLE
 from tasks.core.warm_start import earlier_part, start_inputs
 from tasks.families.community_tree import clusters as community_clusters
 from tasks.families.community_tree import graph as community_graph
@@ -29,8 +30,6 @@ from tasks.families.community_tree import reports as community_reports
 from tasks.families.community_tree import tree as community_tree
 from tasks.families.community_tree.clusters import ClusterSettings
 from tasks.stages.write.text_writer import worker_settings
-
-__all__ = ["make_tree"]
 
 Digests = Mapping[str, str]
 

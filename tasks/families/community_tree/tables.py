@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from schemas.tables import private, published
 
-__all__ = ["COMMUNITIES", "COMMUNITY_MEMBERS", "COMMUNITY_RELATIONS", "COMMUNITY_SOURCES"]
-
 COMMUNITIES = published(
     "communities/<group>",
     "the communities of community_tree, with their reports",

@@ -29,8 +29,6 @@ from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.entity_ranges import entity_keys
 
-__all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts"]
-
 SUBJECT_KINDS = ("title", "subject")
 """The kinds of mentions that mark the subject of a passage."""
 

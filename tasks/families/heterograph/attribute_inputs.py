@@ -31,8 +31,6 @@ from tasks.families.heterograph.text_inputs import (
     tables_of,
 )
 
-__all__ = ["STAGE", "estimate", "read_about"]
-
 
 def read_about(
     corpus: Corpus, unit_entities: pa.Table, same_as: pa.Table | None, settings: ReadingSettings

@@ -27,8 +27,6 @@ from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import fingerprint, plain, text_schema
 from tasks.stages.write.written_rows import Row
 
-__all__ = ["STAGE", "WRITER", "estimate"]
-
 _VERSION = 1
 """The version of `fallback` and `parse`: raise it whenever they change attributes."""
 

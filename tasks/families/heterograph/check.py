@@ -33,17 +33,6 @@ from tasks.families.heterograph.tables import (
 )
 from tasks.stages.write.check import check_text_vectors
 
-__all__ = [
-    "CHECKS",
-    "GraphTables",
-    "check_attributes",
-    "check_elements",
-    "check_graph",
-    "check_units",
-    "check_whole",
-    "rows_of_kinds",
-]
-
 Pack = Mapping[str, NDArray[Any]]
 Counts = Mapping[str, int]
 

@@ -35,17 +35,6 @@ from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.tables import HETERO_COMMUNITIES
 
-__all__ = [
-    "STAGE",
-    "CommunitySettings",
-    "clusters_before",
-    "communities_of",
-    "community_rows",
-    "grouped",
-    "inputs_of",
-    "quality",
-]
-
 _LEVEL = 0  # of the ids: those of tasks.core.communities.levels begin at 1
 
 

@@ -22,8 +22,6 @@ from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.families.heterograph.graph import ENDS, TypedGraph, attributes, decomposed, graph_of
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 
-__all__ = ["GRAPH", "STAGE", "graph_of_pack", "graph_pack"]
-
 Pack = Mapping[str, NDArray[Any]]
 
 GRAPH = PackSchema(

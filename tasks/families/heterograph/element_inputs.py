@@ -36,8 +36,6 @@ from tasks.families.heterograph.text_inputs import (
     tables_of,
 )
 
-__all__ = ["GROUPS", "STAGE", "ElementReadingSettings", "estimate", "read_about"]
-
 GROUPS = "H"
 """The letter of the groups' labels."""
 

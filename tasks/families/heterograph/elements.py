@@ -31,8 +31,6 @@ from tasks.stages.write import summarise
 from tasks.stages.write.summarise import TEXT, fingerprint, object_schema, plain
 from tasks.stages.write.written_rows import Row
 
-__all__ = ["STAGE", "WRITER", "Element", "estimate", "most_output"]
-
 _VERSION = 1
 """The version of `fallback` and `parse`: raise it whenever they change elements."""
 

@@ -17,8 +17,6 @@ from tasks.families.heterograph import (
 from tasks.families.heterograph.check import CHECKS
 from tasks.families.heterograph.steps import make_graph, make_units
 
-__all__ = ["FAMILY"]
-
 _STAGES = (attribute_inputs, attributes, community_graph, communities, element_inputs, elements, index)
 
 FAMILY = Family(

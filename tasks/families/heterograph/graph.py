@@ -37,25 +37,6 @@ from indexmill.retrieve.matrices import Sparse
 from schemas.tables import conform
 from tasks.families.heterograph.tables import HETERO_EDGES, HETERO_NODES
 
-__all__ = [
-    "ENDS",
-    "SUBJECT_KINDS",
-    "Pieces",
-    "TypedGraph",
-    "attributes",
-    "decomposed",
-    "graph_of",
-    "graph_of_tables",
-    "high_level",
-    "linked",
-    "node_id",
-    "places",
-    "relation_ids",
-    "relation_nodes",
-    "subjects",
-    "texts",
-]
-
 ENDS: Mapping[str, tuple[str, str]] = {
     "mention": ("S", "N"),
     "source": ("N", "R"),

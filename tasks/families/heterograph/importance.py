@@ -22,8 +22,6 @@ from indexmill.retrieve.matrices import Sparse
 from tasks.core.shards import id_hashes
 from tasks.families.heterograph.graph import TypedGraph
 
-__all__ = ["PIVOTS", "Importance", "betweenness", "important", "pivots", "stable_order"]
-
 PIVOTS = 10
 """The number of nodes from which paths are followed."""
 

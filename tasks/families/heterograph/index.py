@@ -55,8 +55,6 @@ from tasks.families.heterograph.tables import (
 from tasks.families.heterograph.texts import relation_table
 from tasks.families.heterograph.vector_edges import clusters_of, matched, near_pairs
 
-__all__ = ["NODES", "STAGE", "TABLES", "GraphSettings", "counts"]
-
 NODES = {
     "T": "texts",
     "S": "units",

@@ -10,8 +10,6 @@ from indexmill.families.heterograph.name_words import NameWords
 from indexmill.retrieve.matrices import Sparse, distinct
 from indexmill.text.terms import term_keys
 
-__all__ = ["name_words"]
-
 
 def name_words(names: pa.Array) -> NameWords:
     """The words of canonical names, in their order; a name without words is never found."""

@@ -27,8 +27,6 @@ from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.importance import stable_order
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ
 
-__all__ = ["Read", "about_communities", "about_entities", "capped", "first_of", "made_of", "reads", "rows_of"]
-
 _PAIR = ("owner", "node_id", "kind")
 
 

@@ -21,8 +21,6 @@ from tasks.families.heterograph.graph import TypedGraph, relation_ids
 from tasks.families.heterograph.reading import rows_of
 from tasks.families.heterograph.tables import HETERO_SOURCES
 
-__all__ = ["about", "named", "passages_of", "passages_that_show", "sources_of", "titles"]
-
 _PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
 _SIDES = (("mention", 0), ("source", 1), ("target", 0), ("attribute", 1))
 """The edges between entities and the nodes that name them, with the side of these nodes."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.core.encoder import EncoderSettings
-from tasks.core.part_runner import WHOLE, PartSpec
+from tasks.core.part_runner import PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
-from tasks.core.stage import NoSettings, Settings, Stage
+from tasks.core.stage import WHOLE, NoSettings, Settings, Stage
 from tasks.core.writer import BoundWriter
 from tasks.families.heterograph import (
     attribute_inputs,
@@ -29,8 +29,6 @@ from tasks.families.heterograph import (
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tasks.families.heterograph.writing import TextSettings
 from tasks.stages.write.text_writer import worker_settings
-
-__all__ = ["make_graph", "make_units"]
 
 Digests = Mapping[str, str]
 

@@ -20,8 +20,6 @@ from tasks.families.heterograph.graph import TypedGraph, places, relation_ids
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = ["faults", "support"]
-
 _ONE = {
     "text": ((1, "S"),),
     "source": ((1, "R"),),

@@ -6,18 +6,6 @@ import pyarrow as pa
 
 from schemas.tables import private, published
 
-__all__ = [
-    "HETERO_ATTRIBUTES",
-    "HETERO_COMMUNITIES",
-    "HETERO_EDGES",
-    "HETERO_ELEMENTS",
-    "HETERO_MADE",
-    "HETERO_NODES",
-    "HETERO_READ",
-    "HETERO_RELATIONS",
-    "HETERO_SOURCES",
-]
-
 HETERO_NODES = published(
     "heterograph/nodes",
     "the nodes of the graph, by kind in this order, then by id; no two ids are alike",

@@ -22,8 +22,6 @@ from tasks.families.heterograph.sources import about
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
 from tasks.families.heterograph.texts import digested, relation_table
 
-__all__ = ["CORPUS", "Corpus", "ReadingSettings", "grouped", "outputs_of", "read_nodes", "tables_of"]
-
 Tables = Mapping[str, pa.Table]
 
 CORPUS = (

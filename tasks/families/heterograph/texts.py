@@ -13,8 +13,6 @@ from tasks.core.shards import estimate_tokens
 from tasks.families.heterograph.tables import HETERO_RELATIONS
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["digested", "lines", "relation_table", "sentence"]
-
 
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
     """The table HETERO_RELATIONS of the relation nodes that `tasks.families.heterograph.graph.relation_nodes` gives.

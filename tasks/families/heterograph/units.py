@@ -15,8 +15,6 @@ from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
 
-__all__ = ["STAGE", "estimate"]
-
 
 def _compute(part: Part[EncoderSettings]) -> Outputs:
     texts = part.table("units", "text")["text"].to_pylist()

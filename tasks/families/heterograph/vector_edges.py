@@ -27,8 +27,6 @@ from tasks.core.communities.graph import Edges, Floats, Labels, joined
 from tasks.core.neighbours import Lists, ListSettings, centroids
 from tasks.families.heterograph.importance import stable_order
 
-__all__ = ["clusters_of", "matched", "near_pairs"]
-
 _TILE = 16_384  # vectors put on the grid at once
 _ROUNDS, _SAMPLE = 25, 256
 _CELLS = 1 << 22  # products held at once

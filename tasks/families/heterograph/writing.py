@@ -16,8 +16,6 @@ from tasks.families.heterograph.tables import HETERO_SOURCES
 from tasks.stages.write.text_writer import T
 from tasks.stages.write.written_rows import SourcedRows, SourcedSettings
 
-__all__ = ["ReadTexts", "TextSettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings(EncoderSettings, SourcedSettings):

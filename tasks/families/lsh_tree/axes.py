@@ -23,8 +23,6 @@ from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 from tasks.families.lsh_tree.topics import TOPICS
 
-__all__ = ["AXES", "DIRECTIONS", "STAGE", "TOPICS_DIGEST", "AxesSettings", "principal_axes"]
-
 AXES = 32
 
 DIRECTIONS = PackSchema(

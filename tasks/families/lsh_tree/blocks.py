@@ -23,8 +23,6 @@ from tasks.core.groups import Ids, id_order
 from tasks.core.shards import assign, id_hash
 from tasks.families.lsh_tree.segmentation import gray_ranks
 
-__all__ = ["LETTERS", "Places", "bits_of_paths", "blocks_of", "document_paths", "groups_of", "most_of"]
-
 LETTERS = "abcdfghijklmnoqr"
 """The letter of each layer's blocks, from layer 1: `e` and `p` are shards of entities and of documents."""
 

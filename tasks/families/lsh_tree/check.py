@@ -19,8 +19,6 @@ from tasks.families.lsh_tree.blocks import LETTERS, bits_of_paths
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.stages.write.check import check_rows
 
-__all__ = ["CHECKS", "check_summaries", "check_tree", "check_whole"]
-
 
 def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Check a group's summaries against their segments and vectors, block by block, and return their number."""

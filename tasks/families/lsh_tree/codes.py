@@ -16,8 +16,6 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, conc
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
-__all__ = ["CODES", "STAGE", "CodeSettings", "planes_of"]
-
 CODES = PackSchema(
     "where the passages of a shard lie, row by row with `passages`",
     {

@@ -8,8 +8,6 @@ from tasks.families.lsh_tree import axes, codes, segments, summaries, tree, vect
 from tasks.families.lsh_tree.check import CHECKS
 from tasks.families.lsh_tree.steps import make_axes, make_codes, make_tree, make_vectors
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     "lsh_tree",
     steps=(

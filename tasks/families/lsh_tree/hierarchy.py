@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from tasks.core.groups import Ids, hex_ids, id_order
 from tasks.families.lsh_tree.segmentation import Segments, segment
 
-__all__ = ["Bounds", "Layer", "Nodes", "layer_over"]
-
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 

@@ -20,8 +20,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BITS", "LARGEST_NORMAL", "MOST_DIMENSIONS", "Hyperplanes"]
-
 Codes = NDArray[np.uint64]
 Floats = NDArray[np.float32]
 

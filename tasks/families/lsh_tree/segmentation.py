@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 from indexmill.store.canonical import canonical_json
 from tasks.families.lsh_tree.hyperplanes import BITS
 
-__all__ = ["Segments", "gray_ranks", "node_id", "segment"]
-
 Keys = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 Words = NDArray[np.uint64]

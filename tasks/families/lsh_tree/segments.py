@@ -33,8 +33,6 @@ from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN, MARK_BYTES
 from tasks.families.lsh_tree.texts import texts_of
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["STAGE", "SegmentSettings", "estimate", "layer_label", "packs_of"]
-
 _REDONE = 2
 """The most segments redone per changed node below, on average over many: 1.0 to 1.3 were measured."""
 

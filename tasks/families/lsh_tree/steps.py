@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from indexmill.store.packs import open_pack
 from storage.receipts import Receipt
-from tasks.core.part_runner import WHOLE, Parts, PartSpec
+from tasks.core.part_runner import Parts, PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
+from tasks.core.stage import WHOLE
 from tasks.families.lsh_tree import axes as lsh_axes
 from tasks.families.lsh_tree import codes as lsh_codes
 from tasks.families.lsh_tree import segments as lsh_segments
@@ -19,8 +20,6 @@ from tasks.families.lsh_tree import vectors as lsh_vectors
 from tasks.families.lsh_tree.blocks import groups_of, most_of
 from tasks.families.lsh_tree.hierarchy import Bounds
 from tasks.stages.write.text_writer import worker_settings
-
-__all__ = ["make_axes", "make_codes", "make_tree", "make_vectors"]
 
 Texts = Mapping[str, Mapping[str, str]]
 """The digests of the tables that hold texts, by shard or block: see `tasks.families.lsh_tree.texts`."""

@@ -33,8 +33,6 @@ from tasks.stages.write.summarise import fingerprint, most_output, plain, text_s
 from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
-__all__ = ["STAGE", "WRITER", "SummarySettings", "estimate"]
-
 
 def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
     return fingerprint(configuration, asked, configuration.families.lsh_tree.summary_tokens)

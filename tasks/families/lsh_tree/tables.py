@@ -7,8 +7,6 @@ import pyarrow as pa
 from indexmill.store.pack_schema import Array, PackSchema, hashes, pointers
 from schemas.tables import published
 
-__all__ = ["LSH_SEGMENTS", "LSH_SUMMARIES", "LSH_WRITTEN", "MARK_BYTES"]
-
 MARK_BYTES = 4
 """The first bytes of a digest, by which a plan tells texts that have changed."""
 

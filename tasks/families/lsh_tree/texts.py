@@ -29,8 +29,6 @@ from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.split.plain import TEXT_COLUMNS, Plain
 from tasks.stages.split.split import embedded_text
 
-__all__ = ["texts_of"]
-
 _READ = 96
 """Tables of summaries that a worker keeps."""
 

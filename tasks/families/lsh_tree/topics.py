@@ -6,8 +6,6 @@ alone, and its order does not matter.
 
 from __future__ import annotations
 
-__all__ = ["TOPICS"]
-
 TOPICS = tuple(
     """
 American film directed by

@@ -29,8 +29,6 @@ from tasks.families.lsh_tree.blocks import LETTERS
 from tasks.families.lsh_tree.codes import planes_of
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN
 
-__all__ = ["STAGE", "TreeSettings", "counts"]
-
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """The sizes of a built tree, as the manifest states them: `nodes` are summaries."""

@@ -22,8 +22,6 @@ from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.embed.embed import Vectors, unknown_texts
 from tasks.stages.write.written_rows import text_vectors
 
-__all__ = ["STAGE", "SummaryVectorSettings", "estimate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryVectorSettings(Settings):

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from tasks.core.family import Family
 
-__all__ = ["FAMILY", "counts"]
-
 
 def counts(mention_links: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
     """The sizes of the graph, as the manifest states them."""

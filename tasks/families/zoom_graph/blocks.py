@@ -23,17 +23,6 @@ from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import smallest
 from tasks.families.zoom_graph.choose import Coding, LinkedRows, Links
 
-__all__ = [
-    "ROWS_PER_BLOCK",
-    "block_digest",
-    "blocks_of",
-    "cells_of",
-    "joined_pairs",
-    "label_of",
-    "lower_names",
-    "refreshed_cells",
-]
-
 Rows = NDArray[np.int64]
 Names = NDArray[np.uint64]
 Block = Mapping[str, NDArray[Any]]

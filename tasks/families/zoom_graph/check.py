@@ -16,8 +16,6 @@ from tasks.core.checks import Check, CheckError, check_pack, columns, refuse_if
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Part
 
-__all__ = ["CHECKS", "check_links"]
-
 
 def _check_vectors(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
     ids = columns(part, "documents", "document_id")["document_id"].to_list()

@@ -26,20 +26,6 @@ from indexmill.retrieve.columns import runs
 from indexmill.retrieve.grid import UNIT
 from tasks.families.zoom_graph.moments import Moments, Polynomials
 
-__all__ = [
-    "MOST_ROWS",
-    "Choices",
-    "Coding",
-    "LinkRule",
-    "LinkedRows",
-    "Links",
-    "choose",
-    "find_links",
-    "is_much",
-    "joined_links",
-    "order_of",
-]
-
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]

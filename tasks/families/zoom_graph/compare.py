@@ -25,18 +25,6 @@ from tasks.families.zoom_graph.blocks import cells_of
 from tasks.families.zoom_graph.choose import Choices, Coding, LinkedRows, LinkRule, choose, order_of
 from tasks.families.zoom_graph.moments import Moments
 
-__all__ = [
-    "CHOICES",
-    "INPUTS",
-    "SOURCES",
-    "STAGE",
-    "CompareSettings",
-    "choices_of",
-    "linked_rows",
-    "row_ranges",
-    "rows_of",
-]
-
 Pack = Mapping[str, NDArray[Any]]
 
 SOURCES = {"documents": "document_vectors", "entities": "names"}

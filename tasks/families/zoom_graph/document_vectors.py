@@ -20,8 +20,6 @@ from tasks.core.run import Run
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 
-__all__ = ["STAGE", "drive", "mean_vectors"]
-
 
 def drive(run: Run) -> None:
     """Make the vectors of each shard's documents."""

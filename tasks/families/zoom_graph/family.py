@@ -14,8 +14,6 @@ from tasks.core.step import Step
 from tasks.families.zoom_graph import compare, document_vectors, links
 from tasks.families.zoom_graph.check import CHECKS
 
-__all__ = ["FAMILY", "counts"]
-
 Packs = Sequence[Mapping[str, NDArray[Any]]]
 
 

@@ -37,8 +37,6 @@ from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_l
 from tasks.families.zoom_graph.compare import INPUTS, SOURCES, choices_of, linked_rows, row_ranges
 from tasks.families.zoom_graph.moments import Moments
 
-__all__ = ["STAGE", "STATE", "LinkSettings", "drive", "known_links", "state_of"]
-
 Block = Mapping[str, NDArray[Any]]
 
 _LINKS = {"documents": "document_links", "entities": "entity_links"}

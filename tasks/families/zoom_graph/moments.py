@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.similar import LARGEST_STEP, STEPS_PER_UNIT
 from indexmill.retrieve.grid import UNIT
 
-__all__ = ["GRAIN", "Moments", "Polynomials", "exponentials", "remainders"]
-
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from indexmill.models.prompts import Prompt, read_prompt
-
-__all__ = ["Prompt", "prompt"]
+from indexmill.models.prompts import Prompt as Prompt
+from indexmill.models.prompts import read_prompt
 
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:

@@ -22,14 +22,12 @@ from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import read_table
 from tasks.core.encoder import OpenedEncoder
-from tasks.core.part_runner import WHOLE, Parent, Parts, PartSpec
-from tasks.core.stage import NoSettings, Stage, part_key
+from tasks.core.part_runner import Parent, Parts, PartSpec
+from tasks.core.stage import WHOLE, NoSettings, Stage, part_key
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.models import PublishedModels
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.shard_plan import digest_of_documents
-
-__all__ = ["CAUSES", "Cause", "ParentReplay", "PlannedPart", "Why", "causes_of"]
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
 """In this order: there is no version yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from indexmill.store.canonical import content_id
 
-__all__ = ["Change", "Documents", "changed", "document_changes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Documents:

@@ -18,8 +18,6 @@ from storage import ledger
 from storage.protocol import Store
 from tasks.core.estimate import LlmUse
 
-__all__ = ["ENOUGH", "Judged", "Rate", "judge", "rates_of"]
-
 ENOUGH = 3
 """The minimum number of answers of a task for an estimate."""
 

@@ -12,8 +12,6 @@ from schemas.config import EmbedSettings
 from storage.clock import from_timestamp
 from storage.runs import Run
 
-__all__ = ["Seconds", "Work", "seconds_of"]
-
 _RUNS = 20
 """The number of newest runs that are used."""
 

@@ -29,20 +29,6 @@ from tasks.pipeline.plan.judged import Judged
 from tasks.pipeline.plan.pace import Seconds
 from tasks.pipeline.plan.sizes import PlanBytes
 
-__all__ = [
-    "Approved",
-    "Cost",
-    "Plan",
-    "PlanCorpus",
-    "PlanParent",
-    "PlanParts",
-    "PlanSettings",
-    "Tokens",
-    "cost_of",
-    "money",
-    "settings_of",
-]
-
 _MANY = 5
 
 

@@ -31,8 +31,8 @@ from tasks.core.encoder_estimate import use_of_encoder
 from tasks.core.environment import environment_fingerprint
 from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, LlmUse, Range
 from tasks.core.executor import Call
-from tasks.core.part_runner import WHOLE, Parts, PartSpec
-from tasks.core.stage import Job, Part, Stage, part_key, stage_of
+from tasks.core.part_runner import Parts, PartSpec
+from tasks.core.stage import WHOLE, Job, Part, Stage, part_key, stage_of
 from tasks.llm.vectors import PROBE, recorded_dimension
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
@@ -52,8 +52,6 @@ from tasks.pipeline.plan.plan import (
 from tasks.pipeline.plan.sizes import sizes_of
 from tasks.registry import STEPS
 from tasks.stages.ingest.shard_plan import ShardPlan
-
-__all__ = ["Planner", "estimate_part"]
 
 _GUESS = 4
 """The factor on the upper bound of calls about guessed parts."""

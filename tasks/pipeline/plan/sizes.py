@@ -14,8 +14,6 @@ from tasks.core.estimate import Range
 from tasks.core.part_runner import Parent
 from tasks.pipeline.plan.causes import PlannedPart, Why
 
-__all__ = ["PlanBytes", "sizes_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlanBytes:

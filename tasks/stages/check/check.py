@@ -24,8 +24,6 @@ from tasks.core.run import Run
 from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.check.rows import CHECKS
 
-__all__ = ["STAGE", "CheckSettings", "checks_of", "drive"]
-
 _STATED = ("documents", "entities", "passages", "sentences")
 """The counts that the check of the whole corpus states."""
 

@@ -39,8 +39,6 @@ from tasks.stages.resolve.consolidate import entity_text
 from tasks.stages.resolve.entity_ranges import entity_keys
 from tasks.stages.resolve.mention_links import layout_of
 
-__all__ = ["CHECKS", "check_descriptions", "check_extraction", "check_same_as"]
-
 
 def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Compare a shard's documents, passages, sentences and vectors; returns the number of rows of each table."""

@@ -39,30 +39,6 @@ from tasks.llm.vectors import TextsRefused
 from tasks.stages.split.plain import TEXTS, read_texts
 from tasks.stages.split.split import embedded_text
 
-__all__ = [
-    "KEY_BYTES",
-    "PIECE_BYTES",
-    "STAGE",
-    "TEXT_VECTORS",
-    "EmbedStageSettings",
-    "Floats",
-    "Keys",
-    "Span",
-    "Vectors",
-    "drive",
-    "embed_passages",
-    "embed_separately",
-    "embed_texts",
-    "estimate",
-    "keys_array",
-    "missing_passages",
-    "missing_texts",
-    "row_key",
-    "span_key",
-    "unknown_texts",
-    "wanted_texts",
-]
-
 Floats = NDArray[np.float32]
 Keys = NDArray[np.uint8]
 Span = tuple[int, int]

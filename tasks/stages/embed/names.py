@@ -22,8 +22,6 @@ from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
 
-__all__ = ["STAGE", "drive", "estimate"]
-
 
 def drive(run: Run) -> None:
     """Make the vectors of canonical names that no earlier part holds."""

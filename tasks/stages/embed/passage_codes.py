@@ -19,8 +19,6 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 
-__all__ = ["STAGE", "CodeSettings", "drive"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSettings(Settings):

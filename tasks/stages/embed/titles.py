@@ -24,8 +24,6 @@ from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
 from tasks.stages.split.split import title_prefix
 
-__all__ = ["STAGE", "drive", "embedded_title", "estimate", "passage_documents"]
-
 
 def drive(run: Run) -> None:
     """Make the vectors of titles that no earlier part holds."""

@@ -29,8 +29,6 @@ from tasks.stages.extract.tables import (
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
-__all__ = ["FINGERPRINT", "STAGE", "ExtractSettings", "Said", "extract", "extract_all", "one_line", "shortened"]
-
 FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
 """The key of the extraction, beside its inputs: raise the version whenever the extraction changes."""
 

@@ -25,8 +25,9 @@ from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
+from tasks.llm.ask import Answer, Asking, AskResult, ask
 from tasks.llm.prompts import Prompt
+from tasks.llm.refusals import Refusal
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
 from tasks.stages.extract.extractive import ExtractSettings, extract_all, one_line, shortened
@@ -40,18 +41,6 @@ from tasks.stages.extract.tables import (
     extracted_of,
 )
 from tasks.stages.split.plain import TEXTS, Texts, changed_texts
-
-__all__ = [
-    "BY_SENTENCES",
-    "STAGE",
-    "AskingSettings",
-    "Draft",
-    "ExtractionResult",
-    "Extractor",
-    "estimate",
-    "extractor_of",
-    "find_extractions",
-]
 
 BY_SENTENCES = "by_sentences"
 """The output that lists the documents with a passage that has a stand-in, or whose question to mend was refused."""

@@ -9,8 +9,6 @@ from tasks.core.run import Run
 from tasks.core.stage import Stage
 from tasks.stages.extract import extractive, llm
 
-__all__ = ["drive"]
-
 
 def drive(run: Run) -> None:
     """Extract units, entities and relations from passages."""

@@ -19,18 +19,6 @@ from schemas.tables import EXTRACTED, RELATIONS, UNIT_ENTITIES, UNITS, conform
 from tasks.core.stage import Output, Part
 from tasks.stages.split.plain import Plain, Texts, tables_by_passage
 
-__all__ = [
-    "EXTRACTION",
-    "EXTRACTION_OUTPUTS",
-    "Entity",
-    "Extraction",
-    "MentionTexts",
-    "Relation",
-    "Unit",
-    "extracted_of",
-    "tables_of",
-]
-
 EXTRACTION: Mapping[str, pa.Schema] = {
     "units": UNITS,
     "unit_entities": UNIT_ENTITIES,

@@ -25,20 +25,6 @@ from indexmill.retrieve.rights import Access, groups_of
 from indexmill.store.canonical import canonical_json, digest_of_texts
 from schemas.corpus import EVERYTHING_ELSE, AccessSettings, FieldNames
 
-__all__ = [
-    "FILE_FIELDS",
-    "MAX_DEPTH",
-    "MAX_TITLE_BYTES",
-    "REASONS",
-    "Document",
-    "Location",
-    "Refusal",
-    "Row",
-    "clip",
-    "document_of",
-    "plain",
-]
-
 REASONS: dict[str, str] = {
     "bad-access": "the field that says who may read the document is missing, or names no group; see corpus.access",
     "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",

@@ -14,8 +14,6 @@ from tasks.stages.ingest.places.place import ChangedError
 from tasks.stages.ingest.sources import MISNAMED, RECORDS, SourceFile, place_of
 from tasks.stages.ingest.spill import Cut
 
-__all__ = ["fetched", "needs_fetching"]
-
 _AT_ONCE = 16
 """Objects of a bucket that are asked for at once."""
 _PIECE = 1 << 20

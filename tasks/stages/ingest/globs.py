@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["is_chosen"]
-
 
 def is_chosen(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
     """True for a name that a glob of `include` fits, or where there is none, and that none of `exclude` fits."""

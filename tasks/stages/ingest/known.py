@@ -31,8 +31,6 @@ from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import KNOWN
 
-__all__ = ["Known", "format_digest", "known_of", "reading_record"]
-
 _READERS_VERSION = 1
 """Raised when a reader of records, text, Markdown or HTML makes another row of the same bytes."""
 

@@ -18,8 +18,6 @@ from indexmill.extras import not_installed
 from indexmill.store.canonical import canonical_json, digest_of_texts
 from tasks.stages.ingest.documents import Document
 
-__all__ = ["language_of", "with_language"]
-
 _READ = 4_000
 """Characters that decide: more change nothing but the time."""
 _LEAST = 24  # letters; fewer are too few to say

@@ -37,8 +37,6 @@ from tasks.stages.ingest.sources import (
     refuse_same_id,
 )
 
-__all__ = ["list_again", "list_corpus", "source_key"]
-
 
 def source_key(settings: PlaceSettings) -> str:
     """What a version remembers a place by: the digest of what says which documents it has, without passwords."""

@@ -12,8 +12,6 @@ from storage.tables import read_table
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.ingest.shard_plan import Shard, documents_of
 
-__all__ = ["STAGE", "IngestSettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(Settings):

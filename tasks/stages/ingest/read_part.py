@@ -29,8 +29,6 @@ from tasks.stages.ingest.known import format_digest
 from tasks.stages.ingest.sources import SourceFile
 from tasks.stages.ingest.spill_files import quarantine_row
 
-__all__ = ["STAGE", "files_of", "is_read_as_part", "specs", "unpack"]
-
 _FILE_COST = 1 << 18
 """What a file weighs beside its bytes."""
 _PART_WEIGHT = 8 << 20

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 
-__all__ = ["example_of", "failed_files", "no_document", "reasons_of", "summary_of", "unread_files"]
-
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
 """The reasons that suggest that `corpus.fields` does not name the fields of the corpus."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:  # this module is imported to start a process before anything 
     from tasks.stages.ingest.sources import SourceFile
     from tasks.stages.ingest.spill import Cut, ScanResult
 
-__all__ = ["Ended", "ScanProcess", "close", "give_back", "start", "take"]
-
 _TICK = 0.1
 """Seconds between two looks at a process that is scanning."""
 

@@ -25,8 +25,6 @@ from schemas.corpus import CorpusSettings
 from tasks.stages.ingest.sources import SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, scan
 
-__all__ = ["serve"]
-
 _IDLE = 30.0
 """Seconds without a scan after which the process ends."""
 

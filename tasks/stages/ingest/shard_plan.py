@@ -45,19 +45,6 @@ from tasks.stages.ingest.spill_files import (
     writing,
 )
 
-__all__ = [
-    "Shard",
-    "ShardPlan",
-    "digest_of_documents",
-    "document_ids",
-    "documents_of",
-    "drop_before",
-    "known_rows",
-    "plan",
-    "quarantine_of",
-    "refused_of",
-]
-
 _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("document_id", pa.string(), nullable=False),
     pa.field("content_hash", pa.binary(32), nullable=False),

@@ -41,30 +41,6 @@ from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.places.opening import open_file_place
 from tasks.stages.ingest.places.place import FilePlace
 
-__all__ = [
-    "LOCAL",
-    "MISNAMED",
-    "RECORDS",
-    "SUFFIXES",
-    "TEXT_KINDS",
-    "Compression",
-    "Kind",
-    "NoCorpusFile",
-    "SourceFile",
-    "SourceFiles",
-    "as_it_is_now",
-    "asked_for",
-    "batches",
-    "digest_of_files",
-    "find",
-    "is_quick",
-    "kind_of",
-    "modified_text",
-    "open_source",
-    "place_of",
-    "refuse_same_id",
-]
-
 Kind = str
 """The name of a format: those of `SUFFIXES`, and those that `formats.registry` adds."""
 Compression = Literal["gzip", "zstd"]

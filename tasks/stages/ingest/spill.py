@@ -45,8 +45,6 @@ from tasks.stages.ingest.spill_files import (
     writing,
 )
 
-__all__ = ["Cut", "ScanResult", "carry", "drop_partial", "ids_of", "respill", "scan", "spilled_rows", "without"]
-
 _NOTHING = "0" * 64
 """The content hash of a row that takes earlier ones back."""
 

@@ -20,20 +20,6 @@ import pyarrow as pa
 
 from indexmill.errors import DiskFull, StoreError, StoreNotWritable
 
-__all__ = [
-    "CARRIED_SCAN",
-    "INDEX",
-    "KNOWN",
-    "PIECE_BITS",
-    "documents_file",
-    "index_file",
-    "open_spilled",
-    "piece_of",
-    "quarantine_file",
-    "quarantine_row",
-    "writing",
-]
-
 _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("document_id", pa.string(), nullable=False),
     pa.field("id_hash", pa.binary(32), nullable=False),

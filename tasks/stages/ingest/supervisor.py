@@ -21,8 +21,6 @@ from tasks.stages.ingest.scan_process import Ended, ScanProcess, give_back, take
 from tasks.stages.ingest.sources import RECORDS, SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
 
-__all__ = ["scan"]
-
 _ATTEMPTS = 3
 """The number of attempts to scan the same files when a scan ends early."""
 

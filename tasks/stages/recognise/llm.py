@@ -30,8 +30,6 @@ from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_m
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, changed_texts
 
-__all__ = ["BY_RULES", "STAGE", "AskingSettings", "MentionResult", "estimate", "find_mentions", "requests_of"]
-
 BY_RULES = "by_rules"
 """The output that lists the documents whose mentions the rules found."""
 

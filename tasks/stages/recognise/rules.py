@@ -27,8 +27,6 @@ from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
-__all__ = ["STAGE", "RecogniseSettings", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
-
 _FAR = 1 << 32  # larger than any offset in a document: separates documents in one sorted key
 
 

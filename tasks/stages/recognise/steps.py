@@ -10,8 +10,6 @@ from tasks.core.run import Run
 from tasks.core.stage import Stage
 from tasks.stages.recognise import llm, rules
 
-__all__ = ["drive"]
-
 
 def drive(run: Run) -> None:
     """Find the entities that documents mention."""

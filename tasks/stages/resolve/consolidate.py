@@ -18,8 +18,6 @@ from tasks.core.shards import estimate_tokens
 from tasks.stages.embed.embed import KEY_BYTES, row_key
 from tasks.stages.write.summarise import plain
 
-__all__ = ["DescribedRows", "Many", "capped", "entities_of", "entity_text", "joined", "relations_of"]
-
 _MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
 """Types given by extraction without a model that describe only the mention, not the entity."""
 

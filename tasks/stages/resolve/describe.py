@@ -29,8 +29,6 @@ from tasks.stages.resolve.description_writer import WRITER, DescriptionWriter
 from tasks.stages.write.text_writer import WriterSettings, worker_settings
 from tasks.stages.write.written_rows import text_vectors
 
-__all__ = ["STAGE", "DescribeSettings", "drive", "entity_text", "estimate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeSettings(EncoderSettings, WriterSettings):

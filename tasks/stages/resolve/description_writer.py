@@ -12,8 +12,6 @@ from tasks.stages.resolve.consolidate import Many, joined
 from tasks.stages.write.summarise import fingerprint, plain, text_schema
 from tasks.stages.write.text_writer import TextWriter
 
-__all__ = ["WRITER", "DescriptionWriter"]
-
 _VERSION = 1
 """The version of the parsing of answers: raise it whenever the result changes."""
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from storage.tables import writer
 from tasks.core.shards import leaves
 
-__all__ = ["cut", "entity_keys", "entity_ranges", "range_rows", "ranged_bytes"]
-
 SHARDS_PER_RANGE = 128
 """Document shards above which their entities are cut into further ranges."""
 

@@ -26,8 +26,6 @@ from tasks.core.run import Run
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 
-__all__ = ["STAGE", "Mentioned", "drive", "layout_of", "mention_links"]
-
 Integers = NDArray[np.integer]
 
 TITLE_OCCURRENCES = 8

@@ -20,8 +20,6 @@ from tasks.core.shards import shard_groups
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.stages.resolve.entity_ranges import ranged_bytes
 
-__all__ = ["NAME_COUNTS", "STAGE", "UNLINKED_KINDS", "count_names", "drive", "in_groups", "read_columns"]
-
 UNLINKED_KINDS = ("date", "number")
 """Kinds of mentions that link otherwise unrelated passages: their entities stay outside the graph."""
 

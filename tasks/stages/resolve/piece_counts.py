@@ -15,8 +15,6 @@ from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.stages.resolve.entity_ranges import ranged_bytes
 from tasks.stages.resolve.name_counts import in_groups, read_columns
 
-__all__ = ["PIECE_COUNTS", "RELATION_PIECE_COUNTS", "STAGE", "count_entity_pieces", "count_relation_pieces", "drive"]
-
 PIECE_COUNTS = PIECES
 """The pieces of some shards; `surface` is not among the parts yet."""
 

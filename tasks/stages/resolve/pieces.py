@@ -22,8 +22,6 @@ from tasks.stages.resolve.entity_ranges import cut, range_rows
 from tasks.stages.resolve.piece_counts import PIECE_COUNTS, RELATION_PIECE_COUNTS
 from tasks.stages.resolve.resolve import SHOWN
 
-__all__ = ["STAGE", "PiecesSettings", "drive", "entity_pieces", "relation_pieces"]
-
 
 def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
     """The pieces of entities (schema PIECES), from the sums of some groups of shards (schema PIECE_COUNTS).

@@ -21,8 +21,6 @@ from tasks.stages.resolve import name_counts
 from tasks.stages.resolve.entity_ranges import cut, entity_ranges, range_rows
 from tasks.stages.resolve.name_counts import NAME_COUNTS
 
-__all__ = ["SHOWN", "STAGE", "ResolveStageSettings", "drive", "resolve"]
-
 SHOWN = private(
     entity_id=pa.string(),
     surface=pa.string(),

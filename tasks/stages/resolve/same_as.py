@@ -24,8 +24,6 @@ from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stag
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
-__all__ = ["STAGE", "SameAsStageSettings", "drive", "same_as"]
-
 _EXACT = 32_768  # up to so many names, all are compared with each other
 
 

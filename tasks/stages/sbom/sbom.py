@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from cyclonedx.model.component import Component
     from cyclonedx.model.license import License
 
-__all__ = ["STAGE", "SbomSettings", "bill_of_materials", "drive"]
-
 _ROOT, _EXTRA = "indexmill", "pipeline"
 """The distribution of this program, and the extra that a build needs."""
 

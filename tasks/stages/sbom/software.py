@@ -20,8 +20,6 @@ from packaging.utils import canonicalize_name
 
 from indexmill.errors import ConfigurationError
 
-__all__ = ["installed", "licence_of_model"]
-
 _LONGEST = 120  # characters of a licence's name; a longer one is its text
 _CARD_BYTES = 1 << 16
 _REMOTE = frozenset({"http", "https", "ssh", "git", "git+ssh"})

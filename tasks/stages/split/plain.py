@@ -21,8 +21,6 @@ from tasks.core.stage import Input, Part
 from tasks.core.unchanged import Unchanged, in_order, unchanged
 from tasks.text.markup import Places, original_places
 
-__all__ = ["TEXTS", "TEXT_COLUMNS", "Plain", "Texts", "changed_texts", "read_texts", "tables_by_passage"]
-
 TEXTS = (
     Input("documents", DOCUMENTS),
     Input("passages", PASSAGES),

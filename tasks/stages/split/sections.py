@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from tasks.text.markup import Visible, visible
 
-__all__ = ["HEADING_CHARACTERS", "SECTION_DEPTH", "Outlined", "outline", "sections"]
-
 SECTION_DEPTH = 6
 """The maximum number of headings of a section, the outermost ones; Markdown and HTML have no more levels."""
 HEADING_CHARACTERS = 200

@@ -41,16 +41,6 @@ from tasks.stages.split.sections import outline, sections
 from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
 from tasks.text.sentences import INTRODUCED, Segment, segments, trimmed
 
-__all__ = [
-    "STAGE",
-    "Split",
-    "SplitStageSettings",
-    "drive",
-    "embedded_text",
-    "split",
-    "title_prefix",
-]
-
 Tokens: TypeAlias = HashEmbedder | Tokeniser
 
 TITLE_BYTES = 120

@@ -15,8 +15,6 @@ from tasks.core.shards import id_hashes
 from tasks.core.stage import Part
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["check_rows", "check_text_vectors", "check_written"]
-
 
 def check_written(
     part: Part[Any],

@@ -19,17 +19,6 @@ from tasks.core.shards import estimate_tokens
 from tasks.llm.prompts import Prompt
 from tasks.text.sentences import sentence_spans
 
-__all__ = [
-    "TEXT",
-    "Extractive",
-    "fingerprint",
-    "most_output",
-    "object_schema",
-    "plain",
-    "text_request",
-    "text_schema",
-]
-
 _VERSION = 1
 """The version of `Extractive`: raise it whenever a summary changes."""
 

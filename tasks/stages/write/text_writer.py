@@ -22,8 +22,6 @@ from tasks.llm.ask import Answer, Asking, ask
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import Extractive, most_output, text_request
 
-__all__ = ["TextWriter", "WriterSettings", "Written", "worker_settings"]
-
 I = TypeVar("I")  # noqa: E741 - an item: the sources of one text
 T = TypeVar("T")
 

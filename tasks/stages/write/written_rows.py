@@ -29,8 +29,6 @@ from tasks.core.stage import Outputs, Part, worker_arg
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, row_key
 from tasks.stages.write.text_writer import I, T, TextWriter, WriterSettings
 
-__all__ = ["KnownRows", "Row", "SourcedRows", "SourcedSettings", "WrittenRows", "text_vectors"]
-
 Row = dict[str, Any]
 S = TypeVar("S", bound=WriterSettings)
 

@@ -7,8 +7,6 @@ import signal
 
 from tasks.core.stage import Part
 
-__all__ = ["EXIT", "KILL", "RAISE", "TOGETHER", "strike"]
-
 KILL, EXIT, RAISE, TOGETHER = "strikes-dead", "falls-silent", "raises-hell", "weighs-much"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DOCUMENTS", "LONG", "SCRIPT"]
-
 SCRIPT = "</script><script>alert('x')</script><!--"
 LONG = "Long " * 2_000
 

@@ -15,22 +15,6 @@ from schemas.config import Configuration
 from storage.folder import FolderStore
 from tasks.core.report import Silent
 
-__all__ = [
-    "CANARIES",
-    "COUNT",
-    "DOCUMENTS",
-    "GROUPS",
-    "PUBLIC",
-    "SPELLINGS",
-    "build",
-    "group",
-    "ids",
-    "leaks",
-    "readable",
-    "republish",
-    "word",
-]
-
 COUNT = 14
 PUBLIC = (1, 9)
 """The documents without groups."""

@@ -14,8 +14,9 @@ from indexmill.store.pack_schema import Array, PackSchema
 from storage.folder import FolderStore
 from storage.receipts import find
 from storage.tables import put_table
+from tasks.core.part_runner import PartSpec
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage, make_part
-from tests.tasks.making import Parts, PartSpec
+from tests.tasks.making import Parts
 
 ARRAYS: dict[str, Any] = {}
 NUMBERS = pa.schema([pa.field("x", pa.int64(), nullable=False)])

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from indexmill.models.llm import Completion
-from tasks.llm.answers import BadAnswer, fits, read
+from indexmill.models.readable import BadAnswer
+from tasks.llm.answers import fits, read
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

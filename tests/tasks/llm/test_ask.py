@@ -20,15 +20,17 @@ from typing import Any
 import pytest
 
 from indexmill.errors import BudgetReached, StoreNotWritable
-from indexmill.models.llm import Request, data_block
+from indexmill.models.llm import Request, data_block, key_of
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 from schemas.config import LlmSettings
 from storage import ledger, refusals
 from storage.folder import FolderStore, init_folder
-from storage.ledger import LedgerEntry, key_of
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
-from tasks.llm.quota import AskingEnded, LocalQuota
+from storage.ledger import LedgerEntry
+from tasks.llm.account import AskingEnded
+from tasks.llm.ask import Answer, Asking, AskResult, ask
+from tasks.llm.quota import LocalQuota
+from tasks.llm.refusals import Refusal
 from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
 from tests.storage import children
 from tests.storage.quick import quick_folder

@@ -15,8 +15,9 @@ from storage import batches, runs
 from storage.lease import acquire
 from tasks.core.executor import StoppedError
 from tasks.llm import batch_steps, collect
-from tasks.llm.ask import Asking, Refusal, ask
+from tasks.llm.ask import Asking, ask
 from tasks.llm.batch_steps import Rhythm
+from tasks.llm.refusals import Refusal
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer
 from tests.storage.quick import quick_folder

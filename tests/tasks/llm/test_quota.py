@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from indexmill.errors import BudgetReached
-from tasks.llm.quota import AskingEnded, Limits, LocalQuota, NoQuota, Quota
+from tasks.llm.account import AskingEnded, Limits
+from tasks.llm.quota import LocalQuota, NoQuota, Quota
 
 
 async def one(quota: Quota, bound: int, billed: int) -> bool:

@@ -7,8 +7,6 @@ import os
 from schemas.tables import DOCUMENTS
 from tasks.core.stage import Input, Outputs, Part
 
-__all__ = ["DOCUMENTS_ALONE", "NAMES", "tell"]
-
 DOCUMENTS_ALONE = (Input("documents", DOCUMENTS),)
 
 NAMES = ("HARMLESS", "LLM_CRED", "OPENAI_API_KEY", "PREFECT_API_AUTH_STRING")

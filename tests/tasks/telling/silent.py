@@ -5,6 +5,4 @@ from __future__ import annotations
 from tasks.core.stage import Stage
 from tests.tasks.telling import DOCUMENTS_ALONE, tell
 
-__all__ = ["STAGE"]
-
 STAGE = Stage("silent", 1, tell, inputs=DOCUMENTS_ALONE)

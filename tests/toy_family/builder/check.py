@@ -11,8 +11,6 @@ from tasks.families.incipits.tables import INCIPITS
 from tasks.core.checks import Check, refuse_if
 from tasks.core.stage import Input, Part
 
-__all__ = ["CHECKS"]
-
 
 def _check_shard(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
     rows = part.rows_of("incipits")

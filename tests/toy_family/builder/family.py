@@ -8,8 +8,6 @@ from tasks.families.incipits.check import CHECKS
 from tasks.core.family import Family
 from tasks.core.step import Step
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     "incipits",
     steps=(

@@ -15,8 +15,6 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 
-__all__ = ["STAGE", "drive"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FirstWordsSettings(Settings):

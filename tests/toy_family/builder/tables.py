@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from schemas.tables import published
 
-__all__ = ["INCIPITS"]
-
 INCIPITS = published(
     "incipit_texts/<shard>", "the first words of passages", passage_id=pa.string(), incipit=pa.string()
 )

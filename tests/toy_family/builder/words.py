@@ -12,8 +12,6 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import WHOLE, Input, NoSettings, Output, Outputs, Part, Stage
 
-__all__ = ["STAGE", "counts", "drive"]
-
 
 def drive(run: Run) -> None:
     """Count the passages that begin with each word."""

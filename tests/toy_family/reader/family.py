@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.retrieve.family import Fusion, Option, ReaderFamily, View
 
-__all__ = ["FAMILY"]
-
 FAMILY = ReaderFamily(
     name="incipits",
     retriever="indexmill.families.incipits.retriever:IncipitReader",

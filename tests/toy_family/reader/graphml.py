@@ -12,8 +12,6 @@ from indexmill.export.graphml import Elements
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["incipits"]
-
 
 def incipits(artifacts: Artifacts) -> tuple[Elements, Elements]:
     """Passages and their first words as nodes, and an edge between each two."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from indexmill.retrieve.base import Share
 
-__all__ = ["IncipitParameters"]
-
 
 @dataclass(frozen=True, slots=True)
 class IncipitParameters:

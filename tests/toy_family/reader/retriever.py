@@ -14,8 +14,6 @@ from indexmill.text.terms import Analyser, term_keys
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["IncipitReader"]
-
 
 class IncipitReader(PassageRetriever):
     """Passages that begin with words of the question, rare words before frequent ones."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from indexmill.store.pack_schema import Array, PackSchema, keys
 
-__all__ = ["FIRST_KEYS", "PACKS", "WORDS"]
-
 FIRST_KEYS = PackSchema("a shard's first words", {"keys": keys("words", "of each passage, all together")})
 
 WORDS = PackSchema(

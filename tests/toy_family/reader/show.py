@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["drawing", "outline"]
-
 
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The first words of passages, the most frequent first."""

@@ -19,8 +19,6 @@ from typing import BinaryIO
 
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
 
-__all__ = ["MAX_ENTRIES", "Archive", "open_archive"]
-
 MAX_ENTRIES = 20_000
 _MAX_DIRECTORY = 8 << 20
 """The maximum size of the directory at the end of the archive, in bytes."""

@@ -28,8 +28,6 @@ from tasks.stages.ingest.formats.markdown_marks import code_span, fenced
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["LANGUAGES", "Language", "extract"]
-
 MAX_BYTES = 3_000_000
 MAX_LINE = 20_000
 """The longest line in bytes; longer ones are minified code or data."""

@@ -12,8 +12,6 @@ import zstandard
 
 from indexmill.text.counted import byte_size
 
-__all__ = ["decompressed", "refuse_expansion"]
-
 _CHUNK = 1 << 20
 _ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
 _ZSTD_WINDOW = 1 << 27

@@ -29,8 +29,6 @@ from tasks.stages.ingest.formats.word_notes import Notes
 from tasks.stages.ingest.formats.word_styles import Shape, is_on, styles_of, value_of
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer
 
-__all__ = ["extract"]
-
 _MAX_SPAN = 64
 """The maximum number of columns that Word gives a table."""
 _MAX_REPEATED = 200

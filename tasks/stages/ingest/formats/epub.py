@@ -24,8 +24,6 @@ from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, cli
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
-__all__ = ["extract"]
-
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _OBFUSCATED = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")

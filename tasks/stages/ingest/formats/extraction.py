@@ -26,18 +26,6 @@ from tasks.core.environment import library_versions
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.tesseract import tesseract_versions
 
-__all__ = [
-    "Extracted",
-    "Extractor",
-    "Format",
-    "Limits",
-    "UnreadableError",
-    "fitting_title",
-    "is_date",
-    "is_language",
-    "read_text",
-]
-
 _CHUNK = 1 << 20
 _BOM = "\ufeff"
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")

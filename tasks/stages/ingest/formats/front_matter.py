@@ -15,8 +15,6 @@ import yaml
 
 from tasks.stages.ingest.documents import MAX_DEPTH, plain
 
-__all__ = ["MAX_CHARACTERS", "MAX_EXPANDED", "FrontMatterError", "looks_like_yaml", "metadata_of", "split_front_matter"]
-
 MAX_CHARACTERS = 1 << 16
 MAX_EXPANDED = 1 << 17
 """The maximum number of characters of all scalars, plus one for each node, with every alias expanded."""

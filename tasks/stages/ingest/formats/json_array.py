@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
 
-__all__ = ["BrokenArrayError", "Element", "elements"]
-
 _CHUNK = 1 << 16
 _HEAD = 300
 _BOM = b"\xef\xbb\xbf"

@@ -9,19 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = [
-    "PAGE_BREAK",
-    "code_span",
-    "escaped",
-    "fence_for",
-    "fenced",
-    "guarded",
-    "heading_of",
-    "heading_text",
-    "one_line",
-    "table",
-]
-
 PAGE_BREAK = "\f"
 """Stands in a text where a page begins. XML and HTML cannot hold it."""
 

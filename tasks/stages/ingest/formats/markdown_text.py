@@ -21,8 +21,6 @@ from tasks.stages.ingest.formats.markdown_marks import (
     table,
 )
 
-__all__ = ["Inline", "MarkdownWriter", "clean", "clip_title"]
-
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u00ad\u200b\ufeff\u2028\u2029]")
 _SPACES = re.compile("[\xa0\u2007\u202f\t]")
 _TARGET = re.compile(r"(?i)(?:https?|ftp)://[^\s/].*|mailto:.+")

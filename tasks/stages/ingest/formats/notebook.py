@@ -17,8 +17,6 @@ from tasks.stages.ingest.formats.extraction import Extracted, Limits, Unreadable
 from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 from tasks.stages.ingest.formats.restructured_text import markdown_of
 
-__all__ = ["extract"]
-
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """Lines and characters of a code cell's outputs that are kept."""
 _LINE = 500  # characters of a line of output

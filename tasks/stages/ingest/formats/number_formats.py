@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
-__all__ = ["NumberFormat", "number_format"]
-
 Kind = Literal["number", "date", "time", "moment", "duration", "percent", "nothing"]
 
 _BUILT_IN: dict[int, Kind] = {

@@ -19,8 +19,6 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import clean, clip_title
 from tasks.stages.ingest.formats.xml import integer, parse, text_of
 
-__all__ = ["Package", "Relationship", "description", "open_package"]
-
 _MAX_VALUE = 1_000
 _FROM_TEMPLATES = re.compile(
     r"(?i)(untitled|document|presentation|book|workbook|slide|powerpoint[- ]pr.sentation|word document|"

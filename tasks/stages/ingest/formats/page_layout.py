@@ -18,8 +18,6 @@ from itertools import pairwise
 
 from tasks.stages.ingest.formats.pdf_text import Box, Frame, Piece
 
-__all__ = ["Block", "Line", "Style", "blocks_of", "joined", "lines_of", "rows_of"]
-
 _DEPTH = 12
 _CELL_GAP = 1.05  # em, of a gap between cells
 _LEADING = 1.32  # of the usual distance of lines: more begins a paragraph

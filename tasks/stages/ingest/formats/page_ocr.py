@@ -14,8 +14,6 @@ from tasks.stages.ingest.formats.page_layout import Block, joined
 from tasks.stages.ingest.formats.pdf_text import Box
 from tasks.stages.ingest.formats.tesseract import run_tesseract
 
-__all__ = ["blocks_in_picture"]
-
 _SURE = 30.0
 """Words of which the program is less sure, of 100, are specks more often than words."""
 _WORD = 5

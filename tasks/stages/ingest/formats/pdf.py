@@ -36,8 +36,6 @@ from tasks.stages.ingest.formats.pdf_text import (
 )
 from tasks.stages.ingest.formats.tesseract import require_tesseract
 
-__all__ = ["extract"]
-
 _DPI = 200
 _MARGIN = 0.17  # of a page's height, above and below, where running heads are looked for
 _NEAR = 6.0  # points between the places of one running head

@@ -21,19 +21,6 @@ from pypdfium2 import raw
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
 
-__all__ = [
-    "Box",
-    "Frame",
-    "OutlineEntry",
-    "PageText",
-    "Piece",
-    "grey_pixels",
-    "information",
-    "open_pdf",
-    "outline_of",
-    "read_page",
-]
-
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
 

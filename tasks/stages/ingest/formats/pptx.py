@@ -24,8 +24,6 @@ from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.opc import Package, Relationship, description, open_package
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
-__all__ = ["extract"]
-
 Box = tuple[float, float, float, float]
 
 _EMU = 12_700

@@ -40,8 +40,6 @@ from tasks.stages.ingest.places.opening import open_record_place
 from tasks.stages.ingest.places.place import Deleted, Until
 from tasks.stages.ingest.sources import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
 
-__all__ = ["read"]
-
 _CHUNK = 1 << 20
 _HEAD = 300
 _MAX_COLUMNS = 10_000

@@ -7,8 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["records_of"]
-
 
 def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
     """The rows of a batch; the error for a row whose values Python cannot represent."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tasks.stages.ingest.formats.code import LANGUAGES
 from tasks.stages.ingest.formats.extraction import Format
 
-__all__ = ["FORMATS", "format_of"]
-
 _CODE = tuple(
     Format(name, one.suffixes, 1, "code", libraries=one.libraries, dialect=name, by_default=False, titled_by_path=True)
     for name, one in LANGUAGES.items()

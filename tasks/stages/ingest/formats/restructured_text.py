@@ -22,8 +22,6 @@ from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fence
 if TYPE_CHECKING:
     from docutils import nodes
 
-__all__ = ["extract", "markdown_of"]
-
 MAX_BYTES = 2_000_000
 MAX_LINE = 10_000
 _MAX_SUBSTITUTION = 1_000  # characters that a substitution may stand for

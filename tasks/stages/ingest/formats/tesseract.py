@@ -17,8 +17,6 @@ from pathlib import Path
 
 from indexmill.errors import ConfigurationError
 
-__all__ = ["require_tesseract", "run_tesseract", "tesseract_versions"]
-
 _PROGRAM = "tesseract"
 _SECONDS = 180.0
 """The longest that it may take for anything, such as a page."""

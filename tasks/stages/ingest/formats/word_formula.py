@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tasks.stages.ingest.formats.xml import Element, each, first
 
-__all__ = ["formula", "symbol"]
-
 _SYMBOLS = {0xB7: "•", 0xA7: "▪", 0xD8: "➢", 0xFC: "✓", 0xE0: "→", 0xDF: "←", 0xA8: "☐", 0xFE: "☑", 0x6F: "☐"}
 
 

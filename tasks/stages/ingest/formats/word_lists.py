@@ -13,8 +13,6 @@ from tasks.stages.ingest.formats.opc import Package
 from tasks.stages.ingest.formats.word_styles import is_on, value_of
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer
 
-__all__ = ["Numbering", "numbering_of"]
-
 _MAX_LABEL = 60
 
 

@@ -10,8 +10,6 @@ from tasks.stages.ingest.formats.opc import Package, Relationship
 from tasks.stages.ingest.formats.word_styles import is_on
 from tasks.stages.ingest.formats.xml import Element, blocks, first
 
-__all__ = ["Notes"]
-
 _MAX_NOTE = 20_000
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange"})
 _HOLDERS = frozenset({"w:r", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:sdt", "w:sdtContent"})

@@ -14,8 +14,6 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.opc import Package
 from tasks.stages.ingest.formats.xml import Element, blocks, first, integer
 
-__all__ = ["Shape", "Styles", "is_on", "styles_of", "value_of"]
-
 _MAX_STYLES = 50_000
 _MAX_BASES = 30
 """The maximum length of a chain of styles; Word allows 11."""

@@ -20,8 +20,6 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.xml import MAX_DEPTH, MAX_ELEMENTS, Element, parse
 
-__all__ = ["body_of", "is_contents", "write"]
-
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]{0,200}\?>")
 _ENCODING = re.compile(rb"""<\?xml\b[^>]{0,100}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
 _PROLOG = re.compile(r"(?:\s+|<!--(?:(?!-->).){0,10000}+-->|<\?(?:(?!\?>).){0,2000}+\?>)*+", re.DOTALL)

@@ -26,8 +26,6 @@ from tasks.stages.ingest.formats.number_formats import NumberFormat, number_form
 from tasks.stages.ingest.formats.opc import Package, open_package
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse
 
-__all__ = ["extract"]
-
 _COLUMNS = 16_384
 _ROWS = 1_048_576
 _MAX_FORMATS = 70_000

@@ -12,12 +12,10 @@ Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element as Element
 from xml.parsers import expat
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
-
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "Element", "blocks", "each", "first", "integer", "parse", "text_of"]
 
 MAX_DEPTH = 200
 MAX_ELEMENTS = 2_000_000

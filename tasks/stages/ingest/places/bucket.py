@@ -30,8 +30,6 @@ from tasks.stages.ingest.places.names import Skipped, is_hidden, is_plain, shown
 from tasks.stages.ingest.places.place import ChangedError, Entry, PlaceError
 from tasks.stages.ingest.places.temporary import filled
 
-__all__ = ["BucketPlace", "open_place"]
-
 _BLOBS = "/blobs/sha256/"
 """What the names in a store of indexes contain."""
 _LARGEST_STORE_FILE = 1_000

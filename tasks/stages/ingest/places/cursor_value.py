@@ -9,8 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["CursorError", "earlier", "from_json", "greater", "to_json"]
-
 
 class CursorError(ValueError):
     """A value cannot be a cursor. The message begins with what was found."""

@@ -34,8 +34,6 @@ from tasks.stages.ingest.documents import Refusal, Row, clip, document_of
 from tasks.stages.ingest.formats.decompression import decompressed
 from tasks.stages.ingest.places.place import Deleted, PlaceError, RecordPlace, Until
 
-__all__ = ["open_place"]
-
 _SUFFIX = re.compile(r"\.(jsonl|ndjson|json)(\.(gz|zst))?$", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?\[]")
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}

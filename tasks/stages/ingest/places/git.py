@@ -40,8 +40,6 @@ from tasks.stages.ingest.places.place import Entry, PlaceError
 from tasks.stages.ingest.places.temporary import filled
 from tasks.stages.ingest.sources import kind_of
 
-__all__ = ["GitPlace", "open_place"]
-
 _TRANSPORTS = ("file", "git", "http", "https", "ssh")
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)(?!//).+")
 _REMOTE_REF = re.compile(r"[^\x00-\x20\x7f~^:?*\[\\+-][^\x00-\x20\x7f~^:?*\[\\]*")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 
-__all__ = ["Skipped", "is_hidden", "is_plain", "shown"]
-
 _SHOWN = 200
 
 

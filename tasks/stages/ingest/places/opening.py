@@ -9,8 +9,6 @@ from typing import cast
 from schemas.places import PlaceSettings
 from tasks.stages.ingest.places.place import FilePlace, RecordPlace
 
-__all__ = ["RECORD_KINDS", "open_file_place", "open_record_place"]
-
 _FILES = {"bucket": "bucket", "git": "git", "plugin": "plugin", "web": "web"}
 _RECORDS = {"feed": "feed", "sql": "sql", "table": "table"}
 

@@ -14,8 +14,6 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from indexmill.errors import BadInput
 from tasks.stages.ingest.documents import Refusal, Row
 
-__all__ = ["ChangedError", "Deleted", "Entry", "FilePlace", "PlaceError", "RecordPlace", "Until"]
-
 
 class PlaceError(BadInput):
     """A place cannot be listed or read: it is not there, or refuses. The message says what to do.

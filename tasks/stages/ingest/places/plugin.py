@@ -31,8 +31,6 @@ from tasks.stages.ingest.places.names import is_plain, shown
 from tasks.stages.ingest.places.place import Entry, PlaceError
 from tasks.stages.ingest.places.temporary import filled
 
-__all__ = ["PluginPlace", "open_place"]
-
 _FIELDS = ("name", "size", "token", "modified", "details")
 _CHUNK = 1 << 20
 

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["ALLOW_ALL", "LARGEST", "Robots", "parse_robots"]
-
 LARGEST = 512_000
 """The bytes that are read: the RFC wants at least 500 KiB."""
 _MOST_RULES = 10_000

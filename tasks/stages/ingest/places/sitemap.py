@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
 
-__all__ = ["LARGEST", "Sitemap", "SitemapError", "parse_list", "parse_sitemap"]
-
 LARGEST = 50 << 20
 """The bytes of a sitemap, unpacked, by the protocol of sitemaps."""
 _LONGEST_URL = 4_096

@@ -29,8 +29,6 @@ from tasks.stages.ingest.places.place import Deleted, PlaceError, RecordPlace, U
 from tasks.stages.ingest.places.sql_databases import Connection, Reading, Record, open_database
 from tasks.stages.ingest.places.sql_query import Query
 
-__all__ = ["open_place"]
-
 _IDS = FieldNames(title=None, source=(), metadata=())
 
 

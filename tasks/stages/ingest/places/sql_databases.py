@@ -27,8 +27,6 @@ from tasks.stages.ingest.places.sql_query import Query
 if TYPE_CHECKING:
     import sqlalchemy
 
-__all__ = ["Connection", "Database", "Reading", "expanded", "open_database"]
-
 _FETCHED = 4 << 20
 """Bytes to fetch at once, on average."""
 _MOST_ROWS = 256

@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Query"]
-
 _PIECES = re.compile(
     r"""
       [eE]'(?:\\.|''|[^'\\])*'          # a text of PostgreSQL with escapes

@@ -26,8 +26,6 @@ from tasks.stages.ingest.documents import Refusal, Row
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.places.place import Deleted, PlaceError, RecordPlace, Until
 
-__all__ = ["open_place"]
-
 _ROWS = 64
 """Rows of a batch, of which each may be a long document."""
 _URL = re.compile(r"[A-Za-z][\w+.-]*://")

@@ -8,8 +8,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["filled"]
-
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
     """A file at its start, for the caller to close, with what `fill` wrote. folder: where its bytes are, if it exists.

@@ -47,8 +47,6 @@ from tasks.stages.ingest.sources import asked_for, kind_of
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["WebPlace", "name_of", "open_place"]
-
 _THREADS = 8
 """Sites that are asked at the same time."""
 _DEEPEST = 3

@@ -29,8 +29,6 @@ from tasks.stages.ingest.places.robots import ALLOW_ALL, LARGEST, Robots, parse_
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["DisallowedError", "RefusedError", "WebClient", "body", "chunks", "is_public", "normal_url", "site_of"]
-
 T = TypeVar("T")
 
 _AGENT = "indexmill"

@@ -17,8 +17,9 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import NoSettings
+from tasks.core.stage import WHOLE, NoSettings, PartResult
 from tasks.families.heterograph import communities as hetero_groups
 from tasks.families.heterograph import community_graph as hetero_graph
 from tasks.families.heterograph import element_inputs as hetero_elements_read
@@ -30,9 +31,7 @@ from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota
 from tasks.stages.embed.embed import row_key
 from tests.tasks.families.heterograph.graphs import Corpus, ids, put_corpus
-from tests.tasks.making import OPENING, WHOLE, PartResult, Parts, PartSpec, bound, numbers_of
-
-__all__ = ["GROUPING", "MOST", "READING", "Night", "attribute_rows"]
+from tests.tasks.making import OPENING, Parts, bound, numbers_of
 
 READING: Mapping[str, Any] = {"units": 6, "relations": 6, "attributes": 3, "fewest": 2, "group": 2, "seed": 0}
 GROUPING: Mapping[str, int] = {"grain": 0, "largest": 20, "seed": 0}

@@ -16,6 +16,8 @@ from schemas.tables import SAME_AS
 from storage.folder import FolderStore
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range
+from tasks.core.part_runner import PartSpec
+from tasks.core.stage import WHOLE
 from tasks.families.heterograph import text_inputs
 from tasks.families.heterograph.attribute_inputs import STAGE, estimate, read_about
 from tasks.families.heterograph.importance import important
@@ -23,7 +25,7 @@ from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_S
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, put_corpus, unit
-from tests.tasks.making import WHOLE, Parts, PartSpec
+from tests.tasks.making import Parts
 
 NAMES = [f"name {number}" for number in range(200)]
 SHAPING: dict[str, Any] = {"units": 4, "relations": 3, "input_tokens": 100, "seed": 0}

@@ -12,6 +12,8 @@ from schemas.config import LlmSettings
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
 from storage.tables import read_table
+from tasks.core.part_runner import PartSpec
+from tasks.core.stage import WHOLE
 from tasks.families.heterograph import attribute_inputs as hetero_first
 from tasks.families.heterograph.attributes import STAGE, WRITER
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ
@@ -20,7 +22,7 @@ from tasks.families.heterograph.writing import TextSettings
 from tests.deep import examples
 from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, put_corpus, unit
-from tests.tasks.making import OPENING, UNASKED, WHOLE, Parts, PartSpec, bound, numbers_of
+from tests.tasks.making import OPENING, UNASKED, Parts, bound, numbers_of
 
 NAMES = ["ada marl", "fenna rook", "goran stave", *(f"town {letter}" for letter in "abcdefghijklmnopqrst")]
 SHAPING = {"units": 8, "relations": 4, "input_tokens": 300, "seed": 0}

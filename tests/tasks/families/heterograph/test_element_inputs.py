@@ -12,7 +12,7 @@ from schemas.config import LlmSettings
 from storage.folder import FolderStore, init_folder
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range, Rows
-from tasks.core.part_runner import WHOLE
+from tasks.core.stage import WHOLE
 from tasks.families.heterograph.element_inputs import STAGE, estimate
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES

@@ -11,11 +11,12 @@ from indexmill.store.packs import open_pack
 from schemas.tables import UNITS
 from storage.folder import FolderStore, init_folder
 from storage.tables import put_table
+from tasks.core.part_runner import PartSpec
 from tasks.families.heterograph.units import STAGE, estimate
 from tasks.stages.embed.embed import row_key
 from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import corpus_of, unit
-from tests.tasks.making import CLOSED, Parts, PartSpec, embedded, numbers_of
+from tests.tasks.making import CLOSED, Parts, embedded, numbers_of
 
 
 def spec(store: FolderStore, *texts: str, **opening: Any) -> PartSpec:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from tasks.stages.extract.tables import Unit
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_with, unit
 
-__all__ = ["PEOPLE", "TOWNS", "names_of", "towns"]
-
 TOWNS = ("vell", "orrin", "krait", "lassen", "tarrow")
 PEOPLE = ("ada", "bruno", "cora", "dirk")
 

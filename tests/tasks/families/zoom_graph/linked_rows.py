@@ -7,8 +7,6 @@ import numpy as np
 from indexmill.retrieve.grid import on_grid
 from tasks.families.zoom_graph.choose import LinkedRows
 
-__all__ = ["names", "rows", "vectors"]
-
 
 def vectors(count: int, seed: int, dimension: int = 24) -> np.ndarray:
     draw = np.random.default_rng(seed)

@@ -15,6 +15,8 @@ from indexmill.store.layout import blob_path
 from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
+from tasks.core.part_runner import PartSpec
+from tasks.core.stage import PartResult
 from tasks.families.zoom_graph import blocks as zoom_blocks
 from tasks.families.zoom_graph import compare
 from tasks.families.zoom_graph.blocks import block_digest
@@ -23,7 +25,7 @@ from tasks.families.zoom_graph.links import STAGE, LinkSettings, known_links, st
 from tests.corpora import documents
 from tests.tasks.families.zoom_graph.linked_rows import names, rows, vectors
 from tests.tasks.indexes import Index, edited, only, traces
-from tests.tasks.making import PartResult, Parts, PartSpec
+from tests.tasks.making import Parts
 
 COUNT = 300
 

@@ -16,10 +16,11 @@ from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
 from storage.tables import put_table
+from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.names import STAGE, estimate
 from tests.storage.quick import quick_folder
-from tests.tasks.making import Parts, PartSpec, embedded
+from tests.tasks.making import Parts, embedded
 
 SOME = st.sets(st.sampled_from(["ada venn", "marrow bridge", "bridge", "river", "grey hills", "tallow"]))
 

@@ -13,11 +13,12 @@ from indexmill.store.packs import open_pack
 from schemas.tables import DOCUMENTS, PASSAGES
 from storage.folder import FolderStore, init_folder
 from storage.tables import put_table
+from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.titles import STAGE, embedded_title, estimate
 from tasks.stages.split.split import TITLE_BYTES
 from tests.storage.quick import quick_folder
-from tests.tasks.making import CLOSED, Parts, PartSpec, embedded, numbers_of
+from tests.tasks.making import CLOSED, Parts, embedded, numbers_of
 from tests.tasks.tables import documents
 
 

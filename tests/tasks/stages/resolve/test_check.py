@@ -18,7 +18,7 @@ from tasks.core.checks import CheckError
 from tasks.core.shards import id_hashes
 from tasks.stages.check.rows import check_descriptions, check_same_as
 from tasks.stages.embed.embed import keys_array, row_key
-from tasks.stages.resolve.describe import entity_text
+from tasks.stages.resolve.consolidate import entity_text
 from tests.corpora import documents
 from tests.tasks.indexes import Index
 from tests.tasks.making import Built, Check

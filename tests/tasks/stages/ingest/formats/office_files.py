@@ -13,23 +13,6 @@ import pytest
 
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 
-__all__ = [
-    "LAUGHS",
-    "archive",
-    "core",
-    "docx",
-    "entry",
-    "epub",
-    "extracted",
-    "of_entries",
-    "paragraph",
-    "pptx",
-    "refused",
-    "relationships",
-    "shape",
-    "xlsx",
-]
-
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 P = 'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'

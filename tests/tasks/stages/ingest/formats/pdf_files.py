@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["CATALOG", "FONT", "SHOW", "objects", "one_page", "stream"]
-
 
 def objects(*bodies: bytes, root: int = 1, trailer: bytes = b"") -> bytes:
     """A PDF of these objects, numbered from 1, with a table of their places."""

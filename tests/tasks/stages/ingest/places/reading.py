@@ -9,8 +9,6 @@ from typing import Any
 from tasks.stages.ingest.documents import Refusal, Row
 from tasks.stages.ingest.places.place import Deleted, RecordPlace, Until
 
-__all__ = ["Read", "read"]
-
 
 @dataclass
 class Read:

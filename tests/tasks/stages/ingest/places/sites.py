@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["Answer", "Asked", "Site", "site"]
-
 
 @dataclass(frozen=True)
 class Answer:
