@@ -22,7 +22,8 @@ import psutil
 _TAIL = 20
 """Lines of a failed program's output that are shown."""
 
-_DEADLINE = 600.0
+_DEADLINE = 3_600.0
+"""Seconds: only what hangs reaches it, however busy the machine is."""
 
 
 class CommandFailed(Exception):
