@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import settings
 
-IS_DEEP = os.environ.get("INDEXMILL_TESTS") == "deep"
+DEEP = os.environ.get("INDEXMILL_TESTS") == "deep"
 """True in `make test-slow`."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -19,7 +19,7 @@ def examples(few: int, *, deep: int) -> Callable[[Test], Test]:
     """Decorate a property test: `few` examples cost at most a second, `deep` as many as the property deserves."""
 
     def decorate(test: Test) -> Test:
-        decorated: Test = pytest.mark.deep(settings(max_examples=deep if IS_DEEP else few)(test))
+        decorated: Test = pytest.mark.deep(settings(max_examples=deep if DEEP else few)(test))
         return decorated
 
     return decorate

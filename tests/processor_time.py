@@ -1,7 +1,7 @@
 """Default tests are cheap: a test fails if it takes more processor time than it may, whatever the clock says.
 
-Counted are its own process and the children that ended while it ran, from its first fixture to its last. Fixtures of a
-wider scope are shared, and count for no test. Slow tests may take what they need.
+Counted are the call of a test and the set-up of its own fixtures, in this process and in children that end meanwhile.
+Fixtures of a wider scope are shared, and count for no test. Slow tests may take what they need.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+from tests.deep import DEEP
 
 LIMIT = 1.0
 """Seconds of processor time of a default test."""
@@ -24,10 +26,11 @@ MOST_END_TO_END = 15
 NOISE = 2.0
 """How many times as much processor time the same work may take beside other work, which shares caches and cores."""
 
-_BEGAN = pytest.StashKey[float]()
+_FIXTURES = pytest.StashKey[float]()
+"""The processor seconds that the set-up of a test's own fixtures took."""
 
 _shared = 0.0
-"""The processor seconds that shared fixtures took so far."""
+"""The processor seconds that the set-up of shared fixtures took so far."""
 
 
 def processor_seconds() -> float:
@@ -37,51 +40,47 @@ def processor_seconds() -> float:
 
 
 def limit_of(item: pytest.Item) -> float:
-    """The most processor seconds of a test."""
-    if item.get_closest_marker("slow") is not None:
+    """The processor seconds that a test may take on an idle machine."""
+    if item.get_closest_marker("slow") or (DEEP and item.get_closest_marker("deep")):
         return float("inf")
-    return NOISE * (END_TO_END_LIMIT if item.get_closest_marker("end_to_end") else LIMIT)
+    return END_TO_END_LIMIT if item.get_closest_marker("end_to_end") else LIMIT
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-    """Count what a shared fixture takes, with those that it needs."""
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Count what a fixture takes for the test, or for none if it is shared."""
     global _shared
-    began, before = processor_seconds(), _shared
+    began = processor_seconds()
     result = yield
-    if fixturedef.scope != "function":
-        _shared = before + processor_seconds() - began
+    seconds = processor_seconds() - began
+    if fixturedef.scope == "function":
+        request.node.stash[_FIXTURES] = request.node.stash.get(_FIXTURES, 0.0) + seconds
+    else:
+        _shared += seconds
     return result
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note what had been taken before a test begins."""
-    item.stash[_BEGAN] = processor_seconds() - _shared
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what a test took to its report, and let it fail where that is too much."""
-    report = yield
-    if call.when == "teardown" and _BEGAN in item.stash:
-        seconds = processor_seconds() - _shared - item.stash[_BEGAN]
-        report.user_properties.append(("processor_seconds", round(seconds, 3)))
-        if report.passed and seconds > limit_of(item):
-            report.outcome = "failed"
-            report.longrepr = (
-                f"{item.nodeid} took {seconds:.1f} s of processor time; a default test may take "
-                f"{limit_of(item) / NOISE:.0f} s ({limit_of(item):.0f} s beside other work): make it cheaper, share a "
-                "fixture of a wider scope, or mark it slow"
-            )
-    return report
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test fail that took more than it may."""
+    began = processor_seconds() - _shared
+    result = yield
+    seconds = item.stash.get(_FIXTURES, 0.0) + processor_seconds() - _shared - began
+    limit = limit_of(item)
+    if seconds > NOISE * limit:
+        pytest.fail(
+            f"took {seconds:.1f} s of processor time; a default test may take {limit:.0f} s ({NOISE * limit:.0f} s "
+            "beside other work): make it cheaper, share a fixture of a wider scope, or mark it slow",
+            pytrace=False,
+        )
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse more end-to-end tests in the default run than it has time for."""
-    end_to_end = [item for item in items if item.get_closest_marker("end_to_end") and limit_of(item) < float("inf")]
+    end_to_end = [item for item in items if limit_of(item) == END_TO_END_LIMIT]
     if len(end_to_end) > MOST_END_TO_END:
         names = "\n".join(item.nodeid for item in end_to_end)
         raise pytest.UsageError(f"the default run has at most {MOST_END_TO_END} end-to-end tests; marked are\n{names}")

@@ -59,6 +59,12 @@ def modules() -> Mapping[str, tuple[tuple[str, int], ...]]:
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def parsed() -> None:
+    """All modules, which are parsed once."""
+    modules()
+
+
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Dotted names, those of what is imported from a module with it, and those of ``import_module("...")``."""
     for node in ast.walk(tree):

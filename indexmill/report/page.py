@@ -14,6 +14,7 @@ from indexmill.report import charts, figures, numbers
 from indexmill.report.facts import Facts
 from indexmill.report.headline import headline
 from indexmill.report.missed import missed_by_method
+from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         amount=numbers.amount,
-        bytes=numbers.byte_size,
+        bytes=byte_size,
         clip=numbers.clipped,
-        counted=numbers.counted,
+        counted=counted,
         duration=numbers.duration,
         moment=numbers.moment,
         money=numbers.money,
@@ -75,7 +76,7 @@ def _environment() -> Environment:
         largest=_largest,
     )
     environment.globals.update(
-        bar=charts.bar, bytes_of=(numbers.byte_size, numbers.signed_bytes), counts_of=(numbers.amount, numbers.signed)
+        bar=charts.bar, bytes_of=(byte_size, numbers.signed_bytes), counts_of=(numbers.amount, numbers.signed)
     )
     return environment
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import indexmill
 from tests.paths import ROOT
 
@@ -45,9 +47,14 @@ def missing(tree: ast.AST) -> Iterator[str]:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name not in names)
 
 
-def test_benchmarks_import_what_there_is() -> None:
-    found = {
+@pytest.fixture(scope="module")
+def missing_imports() -> dict[str, list[str]]:
+    """By benchmark."""
+    return {
         path.relative_to(ROOT).as_posix(): [*missing(ast.parse(path.read_text(encoding="utf-8")))]
         for path in sorted((ROOT / "benchmarks").rglob("*.py"))
     }
-    assert {name: gone for name, gone in found.items() if gone} == {}
+
+
+def test_benchmarks_import_what_there_is(missing_imports: dict[str, list[str]]) -> None:
+    assert {name: gone for name, gone in missing_imports.items() if gone} == {}

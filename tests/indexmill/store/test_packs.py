@@ -44,7 +44,7 @@ def opened(tmp_path: Path, data: bytes) -> Pack:
     return open_pack(path)
 
 
-@examples(10, deep=60)
+@examples(4, deep=60)
 @given(packed=st.dictionaries(names, arrays, max_size=5))
 def test_any_arrays_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, packed: dict[str, Any]) -> None:
     folder = tmp_path_factory.mktemp("packs")

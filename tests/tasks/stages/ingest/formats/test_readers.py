@@ -340,7 +340,7 @@ def test_a_small_file_that_swells_is_refused_without_being_held(tmp_path: Path, 
     assert peak < 40 * MEGABYTE
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", [pytest.param(".gz", marks=pytest.mark.slow), ".zst"])
 @pytest.mark.parametrize("filler", [b"\n", b" \n", b" "])
 def test_a_file_that_expands_out_of_all_proportion_is_not_read_to_its_end(
     tmp_path: Path, suffix: str, filler: bytes
