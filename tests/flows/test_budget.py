@@ -118,7 +118,7 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
     assert done  # the parts that were finished are kept
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("prefect_server")
 def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick: Path, where: str) -> None:
@@ -210,7 +210,7 @@ def test_a_budget_in_money_without_a_price_is_refused(quick: Path) -> None:
         load_configuration(file)
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
     quick: Path, run: Run, inline: None
 ) -> None:

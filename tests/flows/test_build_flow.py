@@ -106,7 +106,7 @@ def chosen(tmp_path: Path) -> dict[str, Any]:
     return settings(tmp_path / "store", corpus, run={"workers": 1}, gates={"max_shrink": 0.5})
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any], tmp_path: Path) -> None:
     path = str(write_settings(tmp_path / "i.yaml", chosen))
     configuration = Configuration.model_validate(chosen)

@@ -155,7 +155,7 @@ def _stages(report: dict[str, Any]) -> list[dict[str, int]]:
     return list(report["stages"].values())
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, tmp_path: Path) -> None:
     def stop(running: Command) -> None:
         running.wait_for("ingest:")

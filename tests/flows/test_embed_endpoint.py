@@ -87,6 +87,7 @@ def test_a_build_pays_each_batch_once_and_says_what_it_paid(quick: Path) -> None
         assert "127.0.0.1" not in str(snapshot.manifest.to_bytes())
 
 
+@pytest.mark.slow
 def test_a_night_pays_only_for_what_changed(quick: Path) -> None:
     rows = documents(20)
     with LlmServer() as server:

@@ -347,6 +347,7 @@ def test_the_command_rehearses_and_forgets(
     assert "nothing of them was found in a last look at the store" in out
 
 
+@pytest.mark.slow
 def test_the_command_asks_before_it_touches_anything(
     case: Case, quick: Path, inline: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,7 @@ def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[En
     return ends
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "mode",
     [

@@ -211,7 +211,7 @@ def until(true: Any, seconds: float = 120.0) -> None:
 # kill -9
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_killed_run_pays_again_for_what_was_in_flight_alone(
     quick: Path, environment: dict[str, str], count: int

@@ -176,6 +176,7 @@ def test_a_gc_killed_at_every_boundary_is_finished_by_the_next(world: World, qua
         assert (again.published, again.version, again.parts_made) == (False, 2, 0)
 
 
+@pytest.mark.slow
 def test_a_warm_open_asks_for_one_listing_and_one_record(world: World) -> None:
     url = world.holding(1)
     with (

@@ -74,6 +74,7 @@ def refused(root: Path) -> dict[str, tuple[str, str]]:
 STAGES = ["recognise", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("split", "embed", "bm25"))]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stage", STAGES)
 def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
@@ -285,6 +286,7 @@ def test_documents_that_a_stage_cannot_take_count_as_refused_rows(
         build(tmp_path / "store", rows, shards={"document_tokens": 100_000})
 
 
+@pytest.mark.slow
 def test_work_that_dies_with_others_is_tried_again(tmp_path: Path) -> None:
     class Unlucky(InlineExecutor):
         """Every call's workers die the first two times."""

@@ -193,6 +193,7 @@ def server_is_gone(client: Client, run: str) -> bool:
     return bool(client.run_on_scheduler(look))
 
 
+@pytest.mark.end_to_end
 def test_two_workers_stay_within_one_budget(client: Client) -> None:
     quota = on(client, "one-budget", budget_tokens=600)
     calls = [Call(f"one-budget-{n}", ask_here, (quota.of("s"), 40, 10, 10)) for n in range(4)]
@@ -351,6 +352,7 @@ def test_whatever_goes_wrong_at_the_server_is_an_answer(client: Client) -> None:
     assert told == "IndexmillError"
 
 
+@pytest.mark.slow
 def test_a_process_that_no_scheduler_knows_says_so() -> None:
     with pytest.raises(RuntimeError, match="no scheduler knows"):
         asyncio.run(states.SharedQuota("nowhere", "s").reserve("m", 1, 1))

@@ -182,6 +182,7 @@ def test_without_the_texts_of_the_last_version_everything_is_read(folder: Folder
     assert (second.documents, first.documents) == (13, 12)
 
 
+@pytest.mark.slow
 def test_a_reading_holds_nothing_of_a_forgotten_document(folder: Folder) -> None:
     folder.night()
     store = folder.folder / "store"
@@ -272,6 +273,7 @@ def test_rows_that_a_file_repeats_are_not_read_again(folder: Folder) -> None:
     assert folder.read == (0, 16)
 
 
+@pytest.mark.slow
 def test_one_of_two_queries_of_a_database_may_go(folder: Folder) -> None:
     connection = sqlite3.connect(folder.folder / "wiki.db", isolation_level=None)
     places = []

@@ -146,6 +146,7 @@ def test_the_files_of_tls_are_settings(certificates: Path, store: Path, tmp_path
             pass
 
 
+@pytest.mark.slow
 def test_the_files_of_tls_are_looked_up_from_the_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "indexmill.yaml"
     file.write_text("run: {dask: {address: 'tls://h:1', tls: {ca: a.pem, certificate: b.pem, key: /c.pem}}}\n")

@@ -295,6 +295,7 @@ def repaired(root: str, mirror: str) -> None:
     repair(Path(root), Path(mirror))
 
 
+@pytest.mark.slow
 def test_a_repair_that_dies_is_finished_by_the_next(root: Path, mirror: Path, quick: Path) -> None:
     restored, record = damage(root, only(root, 1, "vectors/"), "flipped"), root / ref_name("main", 1)
     removed = damage(root, only(root, 2, "vectors/"), "flipped")
@@ -375,6 +376,7 @@ def bucket(service: str, root: Path, quick: Path, monkeypatch: pytest.MonkeyPatc
     return bucket
 
 
+@pytest.mark.slow
 def test_blobs_and_records_in_a_bucket_are_restored_from_copies_and_by_a_build(
     versions: Versions, bucket: Bucket, root: Path
 ) -> None:
@@ -412,6 +414,7 @@ def test_blobs_and_records_in_a_bucket_are_restored_from_copies_and_by_a_build(
     assert repair(bucket.url).findings == ()
 
 
+@pytest.mark.slow
 def test_the_cache_restores_what_a_bucket_has_lost(bucket: Bucket, root: Path, quick: Path) -> None:
     digest = only(root, 1, "vectors/")
     assert repair(bucket.url).findings == ()  # fills the cache

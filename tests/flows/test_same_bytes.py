@@ -171,6 +171,7 @@ def sample(count: int | None = None) -> Documents:
 REAL: dict[str, Any] = {"embed": {"model": "all-MiniLM-L6-v2"}, "shards": {"document_tokens": 2_000}}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_real_encoder_makes_the_same_bytes(forks: tuple[Forks, Forks], tmp_path: Path) -> None:
     update_equals_rebuild(sample(12), tmp_path, forks, 2, **REAL)

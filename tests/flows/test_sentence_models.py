@@ -65,6 +65,7 @@ def sentences(snapshot: Snapshot) -> list[str]:
     return [texts[row["passage_id"]][row["start"] : row["end"]] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "backend"), [("cls", "openvino"), ("mean", "openvino"), ("mean", "torch"), ("last", "torch")]
 )

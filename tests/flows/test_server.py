@@ -102,6 +102,7 @@ def test_a_health_check_with_a_password_goes_through_no_proxy(proxy: Proxy) -> N
     assert proxy.asked == []
 
 
+@pytest.mark.slow
 def test_whoever_asks_no_proxy_goes_on_doing_so(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
     with private_prefect():

@@ -206,6 +206,7 @@ def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     assert {name: os.environ[name] for name in secret} == dict.fromkeys(secret, OTHER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "settings", "message"),
     [

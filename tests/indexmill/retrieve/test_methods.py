@@ -128,6 +128,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, meth
     assert bare == [[replace(hit, explanation=None) for hit in hits] for hits in alone]
 
 
+@pytest.mark.slow
 @METHOD
 def test_helpers_give_each_question_what_it_gets_here(snapshot: Snapshot, helped: Snapshot, method: str) -> None:
     asked = questions(snapshot)

@@ -178,6 +178,7 @@ def test_wrong_addresses_are_told_what_to_do(served: Served, query: dict[str, An
     assert "/rights" not in error.message  # the path of the store
 
 
+@pytest.mark.slow
 def test_other_sites_can_link_to_a_page_and_not_load_it(served: Served) -> None:
     cross = {"sec-fetch-site": "cross-site"}
     assert served.get("half", {**cross, "sec-fetch-dest": "document"}).status_code == 200

@@ -192,6 +192,7 @@ def test_a_token_is_made_with_groups(tmp_path: Path, run: Run) -> None:
         Tokens(tokens)
 
 
+@pytest.mark.slow
 def test_commands_read_as_they_are_told(store: Path, run: Run) -> None:
     def found(*more: str) -> set[str]:
         run("query", "Marrow", "--store", store, "--snapshot", 1, "-m", "bm25", "-k", 60, "--json", *more)

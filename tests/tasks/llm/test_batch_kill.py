@@ -59,6 +59,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_a_run_killed_at_a_step_submits_nothing_twice(forks: Forks, name: str) -> None:
     with quick_folder() as folder:

@@ -403,6 +403,7 @@ def test_tokens_cost_what_the_table_says() -> None:
     assert cost_of([], prices).high == 0.0
 
 
+@pytest.mark.slow
 def test_prices_in_two_currencies_are_refused() -> None:
     price = {"input_per_million": 1, "output_per_million": 1}
     with pytest.raises(ValueError, match="EUR and USD"):

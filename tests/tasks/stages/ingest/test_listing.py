@@ -89,6 +89,7 @@ def test_files_of_this_machine_whose_names_are_shown_alike_are_told_apart(tmp_pa
     assert len({file.name for file in files}) == 2
 
 
+@pytest.mark.slow
 def test_a_name_of_a_place_that_is_not_utf8_is_refused_and_not_asked_for(tmp_path: Path) -> None:
     places = (wiki("Vell.", "a.md", r"b\udcff.md", r"c\ud800.pdf", r"d\udcff.png"),)
     settings = CorpusSettings(sources=places)
