@@ -192,6 +192,7 @@ def test_a_warm_open_asks_for_one_listing_and_one_record(world: World) -> None:
     assert "list-type" in proxy.requests[0][1]
 
 
+@pytest.mark.slow
 def test_only_what_a_method_needs_is_fetched(world: World, tmp_path: Path) -> None:
     url = world.holding(1)
     with patch.dict(os.environ, {"INDEXMILL_CACHE": str(tmp_path)}), indexmill.open(url) as snapshot:

@@ -114,6 +114,7 @@ class Counts(Lines):
         super().end(stage, summary, seconds)
 
 
+@pytest.mark.slow
 def test_a_stage_that_begins_again_counts_its_parts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deadly_stage(monkeypatch, "recognise")
     told = Counts()
@@ -149,6 +150,7 @@ def test_documents_that_are_too_much_together_are_not_blamed(
 RAISES = {"doc-0002": deadly.RAISE, "doc-0009": deadly.RAISE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_exception_is_laid_to_the_documents_that_raise_it_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
@@ -202,6 +204,7 @@ def test_other_code_or_settings_try_a_document_again(tmp_path: Path, monkeypatch
     assert build(root, rows).manifest == whole.manifest
 
 
+@pytest.mark.slow
 def test_of_two_contents_the_one_that_can_be_indexed_is_the_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

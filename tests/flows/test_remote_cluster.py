@@ -130,6 +130,7 @@ def processes(folder: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_the_files_of_tls_are_settings(certificates: Path, store: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

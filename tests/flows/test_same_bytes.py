@@ -89,6 +89,7 @@ def test_workers_or_none_make_the_same_bytes(
     assert found.vectors_made == made.vectors_made
 
 
+@pytest.mark.slow
 def test_where_a_corpus_lies_and_how_a_run_works_do_not_reach_a_byte(
     made: Outcome, corpus: Path, tmp_path: Path
 ) -> None:

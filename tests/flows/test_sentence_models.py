@@ -107,6 +107,7 @@ def test_an_index_is_built_and_asked_with_the_model_s_own_prompts_on_both_sides(
     assert again.vectors_made == 0
 
 
+@pytest.mark.slow
 def test_a_prompt_of_documents_makes_vectors_anew_and_one_of_questions_makes_none(tmp_path: Path, corpus: Path) -> None:
     model = saved("mean", tmp_path / "models")
     store = tmp_path / "store"
