@@ -1,15 +1,18 @@
 """Default tests are cheap: a test fails if it takes more processor time than it may, whatever the clock says.
 
-Counted are the call of a test and the set-up of its own fixtures, in this process and in children that end meanwhile.
-Fixtures of a wider scope are shared, and count for no test. Slow tests may take what they need.
+Counted are the call of a test and the set-up of its own fixtures, in this process and in its children. Fixtures of a
+wider scope are shared, and count for no test. Slow tests may take what they need.
 """
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.deep import DEEP
@@ -34,9 +37,26 @@ _shared = 0.0
 
 
 def processor_seconds() -> float:
-    """The processor seconds of this process and of its children that have ended."""
+    """The processor seconds of this process, of its children that have ended, and of those that have not so far."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_seconds_of, _children()))
+
+
+def _children() -> list[int]:
+    """The ids of the children of all threads; psutil would look through all processes of the machine."""
+    found: list[int] = []
+    for thread in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, thread.read_text().split())
+    return found
+
+
+def _seconds_of(process: int) -> float:
+    try:
+        times = psutil.Process(process).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def limit_of(item: pytest.Item) -> float:

@@ -221,6 +221,7 @@ def test_what_is_set_aside_waits_for_what_was_not_needed(client: Client) -> None
     assert quota.spent()["s"].input_tokens == 50
 
 
+@pytest.mark.slow
 def test_a_dead_worker_has_spent_what_it_had_under_way_and_holds_nobody_up(client: Client, tmp_path: Path) -> None:
     quota = on(client, "dies", budget_tokens=100)
     executor = DaskExecutor(client)

@@ -71,6 +71,7 @@ def folder(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return made
 
 
+@pytest.mark.slow
 def test_only_files_that_changed_are_read_and_the_version_is_that_of_an_empty_store(folder: Folder) -> None:
     folder.night()
     assert folder.read == (12, 0)

@@ -128,6 +128,7 @@ def test_a_prompt_of_documents_makes_vectors_anew_and_one_of_questions_makes_non
         assert not np.allclose(before, after, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "backend"), [("cls", "openvino"), ("last", "torch")])
 def test_vectors_are_cut_on_both_sides(tmp_path: Path, corpus: Path, make: str, backend: str) -> None:
     from sentence_transformers import SentenceTransformer
