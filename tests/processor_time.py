@@ -1,7 +1,8 @@
 """Default tests are cheap: a test fails if it takes more processor time than it may, whatever the clock says.
 
-Counted are the call of a test and the set-up of its own fixtures, in this process and in its children. Fixtures of a
-wider scope are shared, and count for no test. Slow tests may take what they need.
+Counted are the call of a test and the set-up of its own fixtures, in this process and in the children that end
+meanwhile. What is shared counts for no test: fixtures of a wider scope, and what a child took before the test began.
+Slow tests may take what they need.
 """
 
 from __future__ import annotations
@@ -36,10 +37,22 @@ _shared = 0.0
 """The processor seconds that the set-up of shared fixtures took so far."""
 
 
-def processor_seconds() -> float:
-    """The processor seconds of this process, of its children that have ended, and of those that have not so far."""
+class Stopwatch:
+    """Measures processor seconds from when it is made."""
+
+    def __init__(self) -> None:
+        self._began = _seconds_so_far()
+        self._children = {process: _seconds_of(process) for process in _children()}
+
+    def seconds(self) -> float:
+        """The processor seconds of this process, and of children that have ended, since then."""
+        before = sum(self._children[process] for process in self._children.keys() - set(_children()))
+        return _seconds_so_far() - self._began - before
+
+
+def _seconds_so_far() -> float:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_seconds_of, _children()))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _children() -> list[int]:
@@ -72,9 +85,9 @@ def pytest_fixture_setup(
 ) -> Generator[None, object, object]:
     """Count what a fixture takes for the test, or for none if it is shared."""
     global _shared
-    began = processor_seconds()
+    watch = Stopwatch()
     result = yield
-    seconds = processor_seconds() - began
+    seconds = watch.seconds()
     if fixturedef.scope == "function":
         request.node.stash[_FIXTURES] = request.node.stash.get(_FIXTURES, 0.0) + seconds
     else:
@@ -85,9 +98,9 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Let a test fail that took more than it may."""
-    began = processor_seconds() - _shared
+    watch, before = Stopwatch(), _shared
     result = yield
-    seconds = item.stash.get(_FIXTURES, 0.0) + processor_seconds() - _shared - began
+    seconds = item.stash.get(_FIXTURES, 0.0) + watch.seconds() - (_shared - before)
     limit = limit_of(item)
     if seconds > NOISE * limit:
         pytest.fail(
