@@ -166,7 +166,7 @@ def _rebuild(subject: _Journey) -> Iterator[Measure]:
     differ = differing(subject.store, fresh)
     wrong = [name for name in differ if name.partition("/")[0] not in folders]
     yield Measure(
-        f"{len(wrong)} artifacts differ{''.join(f' {name}' for name in wrong[:5])}, and {len(differ) - len(wrong)} that may",
+        f"{' '.join((f'{len(wrong)} artifacts differ', *wrong[:5]))}, and {len(differ) - len(wrong)} that may",
         f"0, but for those of {' and '.join(dependent)}",
         not wrong,
     )
