@@ -58,11 +58,11 @@ def _seconds_so_far() -> float:
 
 def _children() -> list[int]:
     """The ids of the children of all threads; psutil would look through all processes of the machine."""
-    found: list[int] = []
+    processes: list[int] = []
     for thread in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
-            found += map(int, thread.read_text().split())
-    return found
+            processes += map(int, thread.read_text().split())
+    return processes
 
 
 def _seconds_of(process: int) -> float:
