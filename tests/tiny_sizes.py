@@ -105,7 +105,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("storage.folder", _PIECE=100),
     *_sizes("storage.object_store", _SEVERAL=1, _MANY=2),
     *_sizes("storage.tables", _FEW=1),
-    *_sizes("indexmill.store.bucket", _PIECE=2_000, _SLICE=100, _PAGE=3),
+    *_sizes("indexmill.store.bucket", _PIECE=100_000, _SLICE=10_000, _PAGE=3),
     *_sizes("indexmill.store.pack_checks", _PIECE=2),
     *_sizes("indexmill.export.entity_graph", _MANY=2),
     *_sizes("indexmill.export.tables", _MOST=2),

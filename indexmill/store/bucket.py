@@ -50,6 +50,8 @@ _SLOWEST = 8.0
 """The most seconds between two attempts."""
 _PIECE = 8 << 20
 """Bytes of one ranged read or one part of an upload."""
+_PART_ATTEMPTS = 10
+"""How often a failed part of an upload is sent again, before the upload begins anew."""
 _SLICE = 1 << 18
 """Bytes that are sent at once where a limit is kept."""
 _THREADS = 4
@@ -61,7 +63,7 @@ _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 _REFUSED = re.compile(r"non-2xx status code: 40[13]\b")
 """How obstore says that a listing is not permitted; for single objects it has exceptions."""
 
-_clients: dict[str, Any] = {}
+_clients: dict[tuple[str, bool], Any] = {}
 _clients_lock = Lock()
 _answered: set[str] = set()
 """The URLs whose service has answered this process."""
@@ -312,7 +314,8 @@ class Bucket:
         self._write(name, attempt)
 
     def _send(self, name: str, data: bytes | Path | Iterator[bytes], size: int) -> None:
-        self._client().put(name, data, mode="overwrite", use_multipart=size > _PIECE, chunk_size=_PIECE)
+        parts = size > _PIECE
+        self._client(parts).put(name, data, mode="overwrite", use_multipart=parts, chunk_size=_PIECE)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write an object unless there is one: True if this call made it, False if the name is taken.
@@ -394,8 +397,9 @@ class Bucket:
             for kind, amount in amounts.items():
                 setattr(self.requests, kind, getattr(self.requests, kind) + amount)
 
-    def _client(self) -> Any:
-        """The client of this process."""
+    def _client(self, parts: bool = False) -> Any:
+        """The client of this process. parts: the client that repeats each failed part of an upload by itself."""
+        parts = parts and urlsplit(self.url).scheme != IN_PROCESS
         global _process
         with _clients_lock:
             if _process not in (None, os.getpid()):
@@ -404,9 +408,9 @@ class Bucket:
                     "whose threads a fork does not copy; open the store after the fork, or start processes with "
                     "multiprocessing's method `spawn`"
                 )
-            client = _clients.get(self.url)
+            client = _clients.get((self.url, parts))
             if client is None:
-                client = _clients[self.url] = _open(self.url)
+                client = _clients[self.url, parts] = _open(self.url, _PART_ATTEMPTS if parts else 0)
                 _process = os.getpid()
         return client
 
@@ -434,7 +438,7 @@ def _foreign(found: Any) -> ForeignObject:
     return ForeignObject(found["path"], found["size"], modified, etag, found["version"] or "")
 
 
-def _open(url: str) -> Any:
+def _open(url: str, retries: int) -> Any:
     from obstore.exceptions import BaseError
     from obstore.store import MemoryStore, from_url
 
@@ -447,7 +451,7 @@ def _open(url: str) -> Any:
         "allow_http": _plain_http_is_allowed(),
     }
     try:
-        return from_url(url, client_options=options, retry_config={"max_retries": 0})
+        return from_url(url, client_options=options, retry_config={"max_retries": retries})
     except BaseError as error:
         raise ConfigurationError(f"{url} cannot be opened: {_message(error)}") from error
 

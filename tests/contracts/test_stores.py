@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import CorruptBlob, NotFound
@@ -22,6 +22,7 @@ from indexmill.store.pace import Pace, Stopped
 from storage.overlay import OverlayStore
 from storage.protocol import Store
 from storage.stores import init_store, open_store
+from tests.deep import examples
 from tests.storage.ceph import CephService, ceph_service, missing
 from tests.storage.node_services import azure_environment, azurite, container_of
 from tests.storage.quick import quick_folder
@@ -235,7 +236,7 @@ def test_a_name_stays_inside_the_store(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "s3 through a bad network"])
-@settings(max_examples=12)
+@examples(4, deep=12)
 @given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
 def test_a_store_behaves_like_a_dictionary_of_first_writers(
     request: pytest.FixtureRequest, kind: str, operations: list[tuple[str, int, bytes]]
