@@ -63,6 +63,7 @@ def dask_environment() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_fits_the_schemas_of_kubernetes(version: str) -> None:
     broken = {}
@@ -163,6 +164,7 @@ def options_of(command: click.Command) -> set[str]:
     return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("found", PODS, ids=name_of)
 def test_commands_and_options_exist(found: dict[str, Any]) -> None:
     args = container_of(found)["args"]
@@ -300,6 +302,7 @@ def test_servers_end_after_their_last_answer_and_are_reached_at_their_port() -> 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [".", "night", "prefect"])
 def test_kustomize_puts_them_together(where: str) -> None:
     if shutil.which("kubectl") is None:

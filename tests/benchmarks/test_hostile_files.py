@@ -33,6 +33,7 @@ def test_hostile_files_harm_nothing() -> None:
     assert all(one.mebibytes > 20 for one in found)
 
 
+@pytest.mark.slow
 def test_what_should_not_have_happened_is_told() -> None:
     first = Path("/etc/passwd").read_text(encoding="utf-8").splitlines()[0]
     leaks = replace(BY_NAME["macros.docm"], make=lambda _: docx(paragraph(first)), expected=("hostile-file",))

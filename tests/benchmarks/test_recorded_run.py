@@ -196,6 +196,7 @@ def test_receipts_of_an_earlier_release_are_refused() -> None:
         recorded("run", 20.0, REPORT, [RECEIPTS[0].model_copy(update={"work": None})])
 
 
+@pytest.mark.slow
 def test_a_real_build_and_a_real_backfill_tell_all_their_parts(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(12, words=110))
     built = build_inline(Configuration.model_validate(settings(tmp_path / "built", corpus)), progress=Silent())

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.schedule import DRIVER, SCHEDULER, WORKERS, Round, Step, Task, Workers, critical_path, play
+from tests.deep import examples
 
 
 def tasks(*seconds: float, stage: str = "embed", priority: int = 0) -> tuple[Task, ...]:
@@ -138,6 +139,7 @@ def work_of(graph: list[Step]) -> float:
     return sum(task.seconds for one in graph for round_ in one.rounds for task in round_.tasks)
 
 
+@examples(20, deep=100)
 @given(graphs(), st.integers(1, 9))
 def test_no_run_is_shorter_than_its_work_and_its_longest_chain_and_none_waits_without_need(
     graph: list[Step], count: int
@@ -152,12 +154,14 @@ def test_no_run_is_shorter_than_its_work_and_its_longest_chain_and_none_waits_wi
     assert set(played.steps) == {one.name for one in graph}
 
 
+@examples(20, deep=100)
 @example([Step("0", (), (), 0.0, 0.0), Step("1", (), ("0",), 0.0, 0.25)])
 @given(graphs())
 def test_with_a_worker_for_every_part_a_run_is_its_longest_chain(graph: list[Step]) -> None:
     assert play(graph, Workers(1000)).seconds == pytest.approx(critical_path(graph))
 
 
+@examples(20, deep=100)
 @given(graphs(), st.integers(1, 5), st.integers(1, 8))
 def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step], opening: int, twice: int) -> None:
     """Of steps one after the other: side by side, a longer task may change their order for the better (Graham 1969)."""
@@ -181,6 +185,7 @@ def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step
     assert alone - 1e-9 <= slower <= alone * (1 + twice) + 1e-9
 
 
+@examples(20, deep=100)
 @given(graphs(), st.integers(1, 9))
 def test_a_run_that_is_played_again_is_the_same(graph: list[Step], count: int) -> None:
     workers = Workers(count, 0.25, 0.125, 2.0, 4, 0.5, (1.0, 0.75))

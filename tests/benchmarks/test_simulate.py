@@ -82,6 +82,7 @@ def test_what_a_shared_memory_takes_is_in_the_seconds_of_processors_too() -> Non
     assert [part.seconds for part in faster.parts] == [0.25 * part.seconds for part in RUN.parts]
 
 
+@pytest.mark.slow
 def test_workers_of_a_validation_have_a_core_each() -> None:
     code = """
 import json, os, threading
@@ -109,6 +110,7 @@ print(json.dumps([cores, *found]))
     assert early == late == [cores[1 % len(cores)]]
 
 
+@pytest.mark.slow
 def test_a_processor_is_as_fast_as_itself() -> None:
     speeds = speeds_of(2, 0.05)
     assert speeds[0] == 1.0

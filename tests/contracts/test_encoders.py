@@ -61,6 +61,7 @@ def test_empty_and_odd_texts_have_vectors(encoder: Embedder) -> None:
     assert np.array_equal(vectors[0], vectors[1])
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_plain_data_and_tells_whether_bits_depend_on_company(encoder: Embedder) -> None:
     fingerprint = encoder.fingerprint
     assert json.loads(json.dumps(fingerprint.as_dict()))["dimension"] == encoder.dimension

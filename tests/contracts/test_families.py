@@ -249,6 +249,7 @@ def test_it_is_retrieved_from_and_an_export_answers_as_the_store_does(nights: Ni
         assert asked(exported, nights.family) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts",
     [

@@ -248,6 +248,7 @@ def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
         assert snapshot.version == 1
 
 
+@pytest.mark.slow
 def test_a_plan_knows_what_asking_again_takes(quick: Path) -> None:
     with LlmServer(faults=Faults(rule=lambda received: "refusal")) as server:
         plain = chosen(quick / "store", server)

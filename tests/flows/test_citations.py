@@ -103,6 +103,7 @@ def found(snapshot: Snapshot, question: str, k: int = 1) -> Hit:
     return snapshot.retrieve(question, method="bm25", k=k)[0]
 
 
+@pytest.mark.slow
 def test_a_hit_cites_the_page_of_its_file(quick: Path) -> None:
     outcome, _ = built(quick)
     assert (outcome.published, outcome.documents) == (True, 14)
@@ -152,6 +153,7 @@ def test_every_page_is_that_of_the_words_on_it(quick: Path) -> None:
         assert all(box.top == box.page for box in hit.boxes)
 
 
+@pytest.mark.slow
 def test_commands_cite_the_page(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     built(quick)
     run = Run(capsys, "--store", quick / "store")
@@ -164,6 +166,7 @@ def test_commands_cite_the_page(quick: Path, capsys: pytest.CaptureFixture[str])
     assert (hit["page"], hit["pages"], hit["unit"], hit["boxes"]) == (1, [1, 7], "cell", [])
 
 
+@pytest.mark.slow
 def test_a_corpus_without_pages_has_the_bytes_that_it_had_before(quick: Path) -> None:
     """Each shard for itself: those of texts alone are shared with a store that knows no pages."""
     built(quick)
@@ -182,6 +185,7 @@ def test_a_corpus_without_pages_has_the_bytes_that_it_had_before(quick: Path) ->
         assert found(other, "bridge").pages is None
 
 
+@pytest.mark.slow
 def test_a_page_that_moves_is_a_change_of_its_document_and_makes_no_vectors(quick: Path) -> None:
     built(quick)
     again, chosen = built(quick)
@@ -201,6 +205,7 @@ def test_a_page_that_moves_is_a_change_of_its_document_and_makes_no_vectors(quic
         assert fresh.manifest.artifacts == refreshed.artifacts
 
 
+@pytest.mark.slow
 def test_exports_have_the_pages(quick: Path) -> None:
     built(quick)
     store = open_folder(quick / "store")
@@ -216,6 +221,7 @@ def test_exports_have_the_pages(quick: Path) -> None:
         assert (found(copy, QUESTION).pages, found(copy, QUESTION).boxes) == (timber.pages, timber.boxes)
 
 
+@pytest.mark.slow
 def test_a_forgotten_document_takes_its_locations_along(quick: Path) -> None:
     _, chosen = built(quick)
     assert places_of(quick / "store", "zanzaqua")
@@ -228,6 +234,7 @@ def test_a_forgotten_document_takes_its_locations_along(quick: Path) -> None:
         assert (snapshot.version, kept) == (2, ["boats.notebook-test"])
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_format_that_gives_wrong_places_has_its_documents_refused(quick: Path) -> None:
     outcome, _ = built(quick, **{"wrong.pdf": [(0, "A page before the first.", None)]})
     assert (outcome.documents, outcome.quarantined) == (14, 1)

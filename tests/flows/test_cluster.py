@@ -338,6 +338,7 @@ def test_a_cluster_whose_workers_end_as_it_begins_starts_them_again_but_not_for_
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "nonsense://127.0.0.1"])
 def test_an_address_without_a_scheduler_is_bad_input(
     client: Client, address: str, store: Path, monkeypatch: pytest.MonkeyPatch

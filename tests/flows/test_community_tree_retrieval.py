@@ -56,6 +56,7 @@ def found(snapshot: Snapshot, question: str, k: int = EVERY, where: Any = None, 
     return snapshot.retrieve(question, method="community_tree", k=k, where=where, parameters=given)
 
 
+@pytest.mark.slow
 def test_hits_say_what_the_tables_say(snapshot: Snapshot) -> None:
     described = {row["entity_id"]: row for row in snapshot.table("described").to_pylist()}
     communities = {row["community_id"]: row for row in snapshot.table("communities").to_pylist()}
@@ -126,6 +127,7 @@ def test_the_nearest_nodes_of_every_level_are_found(snapshot: Snapshot) -> None:
             assert its == expected
 
 
+@pytest.mark.slow
 def test_a_document_that_is_gone_leaves_no_trace_in_retrieval(folder: Path, snapshot: Snapshot) -> None:
     rows = documents(30, words=90)
     asked, gone = questions(snapshot), "doc-0003"
@@ -142,6 +144,7 @@ def test_a_document_that_is_gone_leaves_no_trace_in_retrieval(folder: Path, snap
     assert all(gone not in hit.document_ids for hit in filtered)
 
 
+@pytest.mark.slow
 def test_an_evaluation_and_an_exported_folder_have_it_all(folder: Path, snapshot: Snapshot, tmp_path: Path) -> None:
     titles = snapshot.table("documents", ["document_id", "title"]).to_pylist()
     asked = [Question(row["document_id"], f"Who is {row['title']}?", (row["document_id"],)) for row in titles[:10]]

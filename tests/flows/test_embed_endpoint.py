@@ -62,6 +62,7 @@ def chosen(store: Path, server: LlmServer, rows: Documents, embed: dict[str, Any
     return settings(store, corpus, **{**plain, "embed": endpoint(server, **(embed or {}))})
 
 
+@pytest.mark.slow
 def test_a_build_pays_each_batch_once_and_says_what_it_paid(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick / "store", server, documents(20))
@@ -351,6 +352,7 @@ def test_dimensions_are_asked_for_and_base64_is_left_where_it_is_refused(quick: 
 PROBE = {"The bridge over the river is closed.", "Zwölf"}
 
 
+@pytest.mark.slow
 def test_long_texts_are_cut_and_batches_keep_their_limits(quick: Path) -> None:
     rows = {"long": ("Long " * 40, "word " * 3000), **documents(8)}
     with LlmServer() as server:

@@ -113,6 +113,7 @@ def test_the_command_writes_them_and_refuses_two_forms(
 Asked = list[tuple[np.ndarray, list[str]]]
 
 
+@pytest.mark.slow
 def test_qdrant_finds_what_dense_finds(
     folder: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ def test_names_of_other_scripts_are_found_where_they_stand(quick: Path) -> None:
     assert (len(made["relations"]), told["entities_dropped"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_ten_thousand_relations_are_cut_and_counted(quick: Path) -> None:
     many = [("Ada Marl", f"built {number}", "Vell") for number in range(10_000)]
     made, told = one(quick, one_unit(*many))
@@ -249,6 +250,7 @@ def test_a_text_that_gives_orders_changes_no_other_texts_extraction(quick: Path)
 # --- refusals, budgets, faults ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_refused_passage_has_the_extraction_without_a_model_until_it_is_tried_again(quick: Path) -> None:
     def spoils(received: Received) -> str | None:
         return "not-json" if b"doc-marker" in received.body else None
@@ -311,6 +313,7 @@ def test_a_backfill_by_batches_extracts_the_same(quick: Path, monkeypatch: pytes
 # --- plans, forgetting -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_plan_asks_nothing_and_bounds_what_the_build_asks(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick, ROWS, server)
@@ -326,6 +329,7 @@ def test_a_plan_asks_nothing_and_bounds_what_the_build_asks(quick: Path) -> None
         assert (back.llm_calls.high, back.publishes) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_plan_where_a_model_finds_the_names_too_bounds_both(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick, ROWS, server, recognise={"recogniser": "llm"})

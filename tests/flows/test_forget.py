@@ -211,6 +211,7 @@ def test_no_build_is_refused_where_the_newest_version_holds_it(case: Case, quick
     assert CANARY not in str(runs.list_runs(store)[-1]).lower()
 
 
+@pytest.mark.slow
 def test_without_a_build_where_the_newest_version_is_clean(quick: Path) -> None:
     rows = documents(6, words=60)
     root = quick / "store"
@@ -266,6 +267,7 @@ def test_every_document_can_be_forgotten(quick: Path) -> None:
     assert (more.documents, more.forgotten) == (2, 5)
 
 
+@pytest.mark.slow
 def test_unpublished_parts_that_cannot_hold_it_are_not_made_again(quick: Path, forks: Forks) -> None:
     rows = documents(30, words=110)
     root = quick / "store"

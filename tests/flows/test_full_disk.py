@@ -52,6 +52,7 @@ def set_aside(root: Path) -> int:
     return path.stat().st_blocks * 512 if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_a_full_disk_can_be_collected(disk: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set_aside(root) == reserve.RESERVE
     store = open_folder(root)
@@ -84,6 +85,7 @@ def test_without_the_reserve_nothing_can_begin(disk: Path, root: Path, capsys: p
     assert str(root) in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_build_leaves_the_reserve_and_makes_it_again(disk: Path, root: Path, tmp_path: Path) -> None:
     fill(disk)
     with pytest.raises(DiskFull):
@@ -107,6 +109,7 @@ def test_a_build_on_a_full_disk_names_it_and_what_is_free(disk: Path, root: Path
     assert f"(the file system at {disk} has 0 B of 50.3 MB free)" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_corpus_that_the_disk_cannot_hold_is_spilled_as_far_as_it_goes(disk: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "large.jsonl"
     corpus.write_text("".join(f'{{"id": "{number}", "text": "{os.urandom(1 << 19).hex()}"}}\n' for number in range(60)))

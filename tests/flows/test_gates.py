@@ -102,6 +102,7 @@ def without(rows: Documents, *gone: str) -> Documents:
 # The size of the corpus
 
 
+@pytest.mark.slow
 def test_a_corpus_that_shrank_too_far_is_refused_before_anything_is_made(place: Place) -> None:
     rows = documents(12)
     place.build(rows)
@@ -117,6 +118,7 @@ def test_a_corpus_that_shrank_too_far_is_refused_before_anything_is_made(place: 
     assert place.build(less, allow_shrink=True).version == 2
 
 
+@pytest.mark.slow
 def test_what_a_night_takes_away_is_published(place: Place) -> None:
     rows = documents(12)
     place.build(rows)
@@ -189,6 +191,7 @@ def test_an_unmounted_source_is_refused_however_small_it_was(sources: Place) -> 
     assert not sources.build().published  # it had nothing that could be lost
 
 
+@pytest.mark.slow
 def test_every_source_unmounted_is_refused_before_a_worker_starts(
     sources: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +247,7 @@ def test_a_drop_of_recall_is_refused_and_the_candidate_kept(asked: Place) -> Non
         assert candidate.manifest.corpus.documents == 10
 
 
+@pytest.mark.slow
 def test_documents_that_a_person_lets_go_are_not_missed(asked: Place) -> None:
     rows = minerals()
     asked.build(rows)
@@ -257,12 +261,14 @@ def test_documents_that_a_person_lets_go_are_not_missed(asked: Place) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_drop_within_the_tolerance_is_published(asked: Place) -> None:
     rows = minerals()
     asked.build(rows, tolerance=0.1)
     assert asked.build(without(rows, "amber"), tolerance=0.1).version == 2
 
 
+@pytest.mark.slow
 def test_a_text_that_no_longer_answers_is_a_drop(asked: Place) -> None:
     rows = minerals()
     asked.build(rows)
@@ -272,6 +278,7 @@ def test_a_text_that_no_longer_answers_is_a_drop(asked: Place) -> None:
     assert asked.build(rows | {"other-0": ("Else", "Fenna Rook left Vell.")}).published
 
 
+@pytest.mark.slow
 def test_recall_below_the_minimum_is_refused_from_the_first_build_on(asked: Place) -> None:
     rows = minerals()
     rows["jasper"] = ("Nothing", "Ada Marl left.")
@@ -283,6 +290,7 @@ def test_recall_below_the_minimum_is_refused_from_the_first_build_on(asked: Plac
         asked.build(documents(12), minimum=0.5)
 
 
+@pytest.mark.slow
 def test_gold_documents_that_no_version_has_are_counted_and_left_out(asked: Place) -> None:
     ask(asked.folder / "questions.jsonl", [*WORDS, "kyanite", "lazurite"])
     rows = minerals()
@@ -295,6 +303,7 @@ def test_gold_documents_that_no_version_has_are_counted_and_left_out(asked: Plac
     assert asked.build(rows).published
 
 
+@pytest.mark.slow
 def test_a_version_is_measured_once_and_again_for_other_questions(asked: Place) -> None:
     rows = minerals()
     asked.build(rows, questions=None)
@@ -317,6 +326,7 @@ def test_a_version_is_measured_once_and_again_for_other_questions(asked: Place) 
     assert measured() == (2, 0)
 
 
+@pytest.mark.slow
 def test_the_gate_changes_no_byte_of_the_index(asked: Place) -> None:
     outcome = asked.build(minerals())
     asked.root = asked.folder / "plain"
@@ -432,6 +442,7 @@ def test_a_candidate_is_published_by_hand_and_the_next_build_goes_on_from_it(
     assert "version 2 is the candidate of run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_next_build_of_the_same_corpus_is_refused_again_and_makes_nothing(kept: Place) -> None:
     before = kept.last
     message = kept.refused()

@@ -130,6 +130,7 @@ def test_a_collection_killed_at_every_boundary() -> None:
     killed(None)
 
 
+@pytest.mark.slow
 def test_the_command_tells_withdrawn_versions_from_kept_ones(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, rows = quick / "store", documents(6, words=60)
     for number in range(3):
@@ -140,6 +141,7 @@ def test_the_command_tells_withdrawn_versions_from_kept_ones(quick: Path, capsys
     assert "versions: 1 (2) would be removed, 1 (3) kept, 1 (1) withdrawn by forget\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, rows = quick / "store", documents(6, words=60)
     for number in range(3):
@@ -252,6 +254,7 @@ def test_a_build_goes_on_after_a_version_that_was_withdrawn(quick: Path, capsys:
     assert "2 (3, 4) withdrawn because they were incomplete\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asleep_as_it_published_says_that_its_version_is_withdrawn(quick: Path) -> None:
     """Between its last look at the lease and its ref, others remove the version that it goes back to."""
     root, rows = quick / "store", documents(6, words=60)

@@ -64,6 +64,7 @@ def found(snapshot: Snapshot, question: str, k: int = EVERY, where: Any = None, 
 ALL = {"units": EVERY, "attributes": EVERY, "high_level": EVERY, "relations": EVERY}
 
 
+@pytest.mark.slow
 def test_hits_say_what_the_tables_say(snapshot: Snapshot) -> None:
     document_of = {row["passage_id"]: row["document_id"] for row in snapshot.table("passages").to_pylist()}
     titles = {row["document_id"]: row["title"] for row in snapshot.table("documents").to_pylist()}
@@ -101,6 +102,7 @@ def test_hits_say_what_the_tables_say(snapshot: Snapshot) -> None:
     assert seen == {SHOWN[kind] for kind in KINDS[:5]}
 
 
+@pytest.mark.slow
 def test_the_nearest_units_attributes_and_elements_are_entries(snapshot: Snapshot) -> None:
     rows = [
         (row[key], row["text"])
@@ -138,6 +140,7 @@ def test_a_document_that_is_gone_leaves_no_trace_in_retrieval(folder: Path, snap
         assert own.isdisjoint((hit.explanation or {})["passages"])
 
 
+@pytest.mark.slow
 def test_an_evaluation_the_command_and_an_exported_folder_have_it_all(
     folder: Path, snapshot: Snapshot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

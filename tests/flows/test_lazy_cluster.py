@@ -41,6 +41,7 @@ def chosen(tmp_path: Path) -> Iterator[dict[str, object]]:
     return settings
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize("touched", [False, True])
 def test_a_night_without_a_change_starts_no_worker(

@@ -52,6 +52,7 @@ def signed(**changes: Any) -> bytes:
     return canonical_json({**content, "digest": digest_of(canonical_json(content))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
 def test_what_was_handed_over_is_taken_in(store: FolderStore, quick: Path, name: str) -> None:
     made = [answer(store, f"prompt {number}", ["a"], f"node {number}", "naïve \u2028") for number in range(300)]
@@ -259,6 +260,7 @@ def test_what_came_from_a_forgotten_document_goes_through_all_layers(quick: Path
     assert done.forgotten == 9
 
 
+@pytest.mark.slow
 def test_a_ledger_of_other_texts_is_not_searched_for_words(quick: Path) -> None:
     """Another document may say the same: an answer about that one stays."""
     root = quick / "store"

@@ -85,6 +85,7 @@ def test_each_segment_is_paid_for_once(quick: Path) -> None:
     assert files_with(quick, CANARY) == []
 
 
+@pytest.mark.slow
 def test_a_prompt_holds_the_texts_of_its_children_and_says_what_it_is_of(quick: Path) -> None:
     rows = documents(14)
     with LlmServer() as server:

@@ -73,6 +73,7 @@ def kinds(receiver: Receiver) -> list[str]:
     return [one["eventType"] for one in receiver.events]
 
 
+@pytest.mark.slow
 def test_a_build_tells_its_inputs_outputs_versions_quality_and_rows(
     chosen: dict[str, Any], quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_refused_run_fails_with_its_reason_and_an_interrupted_one_aborts(
     assert all(receiver.events[at]["outputs"] == [] for at in (3, 5, 7))
 
 
+@pytest.mark.slow
 def test_a_later_run_of_the_process_sends_to_where_its_environment_says(
     chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_a_receiver_that_is_down_costs_a_run_seconds_and_one_warning(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []  # of each attempt
 
 
+@pytest.mark.slow
 def test_a_receiver_that_refuses_events_is_a_warning_and_one_that_hangs_is_left(
     chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_plan_of_a_store_that_is_not_there_makes_none(quick: Path) -> None:
         make_plan(configuration(settings(quick / "other", corpus)), progress=Silent())
 
 
+@pytest.mark.slow
 def test_a_plan_leaves_no_temporary_files(
     chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_plan_is_made_while_a_build_is_running(chosen: dict[str, Any]) -> None
     assert made[-1] == 0
 
 
+@pytest.mark.slow
 def test_a_plan_takes_no_lease_and_minds_none(chosen: dict[str, Any]) -> None:
     store = open_folder(chosen["store"])
     with acquire(store, "somebody"):

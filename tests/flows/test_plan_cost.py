@@ -77,6 +77,7 @@ def test_the_cost_is_judged_from_the_answers_that_are_there(
         Approved(unknown.model_copy(update={"cost": cost}), cost.likely / 2).check_cost()
 
 
+@pytest.mark.slow
 def test_nothing_to_ask_costs_nothing_whatever_is_known(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick, server, TREE, 12)

@@ -90,6 +90,7 @@ def test_a_night_without_a_change_reads_nothing_and_publishes_nothing(folder: Fo
     assert (second.published, second.manifest) == (False, first.manifest)
 
 
+@pytest.mark.slow
 def test_an_unchanged_file_is_not_opened_unless_all_is_to_be_read(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_row_that_lost_to_another_is_read_when_the_other_goes(folder: Folder) 
     assert second.manifest == folder.fresh()
 
 
+@pytest.mark.slow
 def test_refused_rows_of_files_that_are_not_read_are_refused_again(folder: Folder) -> None:
     folder.write("rows.jsonl", '{"id": "one", "text": "Dario Penhale lives."}\nno json\n{"id": "two", "text": ""}\n')
     folder.night()
@@ -156,6 +158,7 @@ def test_what_a_run_read_counts_only_once_its_version_is_published(folder: Folde
     assert (third.version, third.manifest) == (2, folder.fresh())
 
 
+@pytest.mark.slow
 def test_after_a_rollback_the_reading_of_that_version_counts(folder: Folder) -> None:
     first = folder.night()
     path = folder.write("doc-0002.md", "# Slip\n\nA slip of the pen.\n")
@@ -296,6 +299,7 @@ def test_one_of_two_queries_of_a_database_may_go(folder: Folder) -> None:
     assert (fourth.documents, fourth.manifest) == (15, folder.fresh())
 
 
+@pytest.mark.slow
 def test_a_refused_row_of_a_query_without_a_cursor_is_no_document(folder: Folder) -> None:
     connection = sqlite3.connect(folder.folder / "wiki.db", isolation_level=None)
     connection.execute("CREATE TABLE pages (id TEXT, text TEXT)")
@@ -343,6 +347,7 @@ def test_what_a_place_says_of_a_file_is_read_again_though_its_bytes_are_as_befor
     assert second.manifest == folder.fresh()
 
 
+@pytest.mark.slow
 def test_a_full_reading_opens_files_of_slow_formats_too(folder: Folder, wiki: type[Wiki]) -> None:
     wiki.files = {"a.ipynb": (Entry("a.ipynb", None, "1"), notebook("Vell"))}
     first = folder.night()
@@ -423,6 +428,7 @@ def page(name: str, token: int) -> tuple[Entry, bytes]:
     return Entry(name, None, str(token)), notebook(text) if name.endswith(".ipynb") else text.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["1.md", "1.ipynb"])
 def test_a_file_that_is_replaced_before_it_is_read_is_read_as_it_is_then(
     folder: Folder, busy: type[Busy], name: str
@@ -441,6 +447,7 @@ def test_a_file_that_is_replaced_before_it_is_read_is_read_as_it_is_then(
     assert second.manifest == folder.fresh()
 
 
+@pytest.mark.slow
 def test_a_file_that_goes_before_it_is_read_is_a_document_less(folder: Folder, busy: type[Busy]) -> None:
     folder.night()
     busy.files["1.md"], busy.moves["1.md"] = page("1.md", 2), [None]
@@ -461,6 +468,7 @@ def test_a_file_that_is_replaced_again_and_again_never_takes_its_document_out_of
     assert (third.documents, third.manifest) == (6, folder.fresh())
 
 
+@pytest.mark.slow
 def test_a_local_file_that_goes_before_it_is_read_is_a_document_less(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +508,7 @@ def test_a_folder_that_is_away_before_it_is_read_is_a_matter_for_the_gate(
         folder.night()
 
 
+@pytest.mark.slow
 def test_a_local_file_that_is_written_while_it_is_read_is_read_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,6 +558,7 @@ def test_a_file_that_this_machine_could_not_read_is_tried_once_in_each_night(
     assert folder.read == (0, 13)
 
 
+@pytest.mark.slow
 def test_files_are_compared_with_those_of_the_last_version_once_in_a_night(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def install(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     scan_process.close()
 
 
+@pytest.mark.slow
 def test_an_update_of_tesseract_gives_what_a_build_of_an_empty_store_gives(
     quick: Path, install: Callable[[str], None]
 ) -> None:

@@ -30,6 +30,7 @@ def built(place: Path, count: int, said: Warnings) -> Outcome:
     return build_inline(Configuration.model_validate(wanted), progress=said)
 
 
+@pytest.mark.slow
 def test_a_build_that_publishes_writes_the_report_of_its_version(place: Path) -> None:
     said = Warnings()
     for version, count in ((1, 3), (2, 4)):

@@ -153,6 +153,7 @@ def update_equals_rebuild(
     assert 0 < second.vectors_made < fresh.vectors_made / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sentences", ["pooled", "separate"])
 def test_an_updated_index_equals_a_rebuilt_one_and_only_touched_rows_are_embedded(
     forks: tuple[Forks, Forks], tmp_path: Path, sentences: str

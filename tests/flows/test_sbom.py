@@ -107,6 +107,7 @@ def test_a_statement_names_it(folder: Path) -> None:
     assert json.loads(payload)["predicate"]["sbom"] == artifact.digest
 
 
+@pytest.mark.slow
 def test_the_same_environment_makes_no_version_and_another_one_makes_one(folder: Path) -> None:
     store, corpus = folder / "billed", folder / "corpus.jsonl"
     assert not build(with_bill(store, corpus)).published

@@ -105,6 +105,7 @@ def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
         assert max(server.billed.by_prompt.values()) == 1  # nothing is asked anew
 
 
+@pytest.mark.slow
 def test_parts_of_earlier_releases_are_told_and_not_judged(quick: Path) -> None:
     with LlmServer(faults=Faults(rule=Refusing(2))) as server:
         plain = chosen(quick, server)

@@ -108,6 +108,7 @@ def test_an_operation_that_does_not_read_the_corpus_does_not_either(built: Night
     assert (found.last.command, found.last.state, found.fresh) == ("gc", "unchanged", False)
 
 
+@pytest.mark.slow
 def test_a_candidate_is_as_fresh_as_the_run_that_built_it(built: Nights) -> None:
     candidate = _refused_by_its_quality(built, 24)
     assert not built.look(48).fresh
@@ -130,6 +131,7 @@ def test_a_refused_build_is_a_state_of_its_own_at_any_age_until_one_goes_well(bu
     assert (built.look(4).state, built.look(4).problems) == ("fresh", ())
 
 
+@pytest.mark.slow
 def test_a_candidate_waits_until_it_is_published_or_the_index_moves_on(built: Nights) -> None:
     refused = _refused_by_its_quality(built, 1)
     found = built.look(2)
@@ -144,6 +146,7 @@ def test_a_candidate_waits_until_it_is_published_or_the_index_moves_on(built: Ni
     assert (found.state, found.candidate) == ("rolled-back", None)
 
 
+@pytest.mark.slow
 def test_an_index_that_was_taken_back_is_as_old_as_what_it_serves_until_a_build_has_looked(built: Nights) -> None:
     built.build(10, documents(6))
     roll_back(built.store, 1, clock=built.clock(20))

@@ -154,6 +154,7 @@ def test_whatever_listens_wants_a_certificate_or_a_password(held: Held) -> None:
     assert sorted([*secured, *refusing]) == ports
 
 
+@pytest.mark.slow
 def test_who_has_no_keys_or_others_is_told_nothing(held: Held) -> None:
     assert stranger(held, None, []) == {}
 
@@ -172,6 +173,7 @@ def test_files_and_sockets_are_in_folders_of_the_user_alone(held: Held) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in keys] == [0o600]
 
 
+@pytest.mark.slow
 def test_no_process_of_a_build_was_started_with_a_secret(held: Held) -> None:
     for process in held.processes:
         if process.pid != held.run.pid:

@@ -165,6 +165,7 @@ def test_the_spans_of_workers_belong_to_the_runs_trace_and_hold_no_text(
         assert text.encode() not in told, text
 
 
+@pytest.mark.slow
 def test_keys_of_parts_do_not_know_of_traces(chosen: dict[str, Any], quick: Path) -> None:
     plain = build_inline(Configuration.model_validate(chosen), progress=Silent())
     with recording():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.promote import promote, remove_alias
@@ -14,6 +14,7 @@ from indexmill.errors import GateRefused, SnapshotNotFound
 from indexmill.store.reader import StoreReader
 from storage import holds, refs, runs
 from storage.folder import FolderStore, open_folder
+from tests.deep import examples
 from tests.indexmill.small_snapshot import WORLD, Text, publish
 from tests.storage.quick import quick_folder
 
@@ -35,7 +36,7 @@ def three_versions(root: Path) -> FolderStore:
     return open_folder(root)
 
 
-@settings(max_examples=15)
+@examples(5, deep=15)
 @given(steps=STEPS)
 def test_versions_holds_and_aliases_follow_the_order_of_the_steps_alone(
     steps: list[tuple[str, int, str, float]],

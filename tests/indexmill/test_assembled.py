@@ -134,6 +134,7 @@ def copied(store: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_store_is_checked_on_its_own(store: Path, tmp_path: Path, opened: list[str]) -> None:
     with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
         asked = questions(snapshot)

@@ -131,6 +131,7 @@ print("done")
     )
 
 
+@pytest.mark.slow
 @needs_a_model
 @pytest.mark.parametrize("streams", [1, 2])
 def test_an_encoder_is_opened_again_in_a_child(model: Path, streams: int) -> None:
@@ -178,6 +179,7 @@ print("done")
     )
 
 
+@pytest.mark.slow
 def test_what_another_thread_was_at_when_its_process_forked_holds_up_no_child(store: Path) -> None:
     run(
         """
@@ -215,6 +217,7 @@ print("done")
     )
 
 
+@pytest.mark.slow
 def test_a_process_may_fork_while_another_thread_loads_a_snapshot(store: Path) -> None:
     run(
         """
@@ -297,6 +300,7 @@ print("done")
     )
 
 
+@pytest.mark.slow
 def test_a_child_has_connections_of_its_own_to_a_reranker(store: Path) -> None:
     pytest.importorskip("httpx2")
     run(

@@ -293,6 +293,7 @@ def test_a_question_has_a_length(store: Path) -> None:
     assert isinstance(ran.exception, BadInput)
 
 
+@pytest.mark.slow
 def test_a_run_of_combining_marks_is_broken_up() -> None:
     short = "ho\u0316\u0301ly " + "e" + "\u0316\u0301" * 15
     assert check_question(short) == short

@@ -91,6 +91,7 @@ def test_every_thread_has_the_span_of_its_own_question(snapshot: Snapshot) -> No
     assert [one.attributes["indexmill.retrieve.hits"] for one in asked] == [1] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("endpoint")
 def test_an_answer_shows_its_calls_with_tokens_and_no_text(snapshot: Snapshot) -> None:
     with LlmServer() as server:
@@ -174,6 +175,7 @@ def test_a_trace_that_the_sampler_leaves_out_has_no_parts() -> None:
     assert recorded.spans == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["", "import opentelemetry.trace, opentelemetry.metrics"], ids=["no API", "no SDK"])
 def test_without_an_sdk_nothing_is_imported_and_nothing_recorded(published: Path, api: str) -> None:
     program = f"""

@@ -49,6 +49,7 @@ def query(store: Path, environment: dict[str, str], *words: str) -> subprocess.C
     )
 
 
+@pytest.mark.slow
 def test_a_command_sends_its_spans_and_metrics_before_it_ends(published: Path) -> None:
     with Collector() as collector:
         environment = {**collector.environment, "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test"}
@@ -62,18 +63,21 @@ def test_a_command_sends_its_spans_and_metrics_before_it_ends(published: Path) -
     assert not any(b"Marrow" in body for body in collector.bodies)
 
 
+@pytest.mark.slow
 def test_the_name_of_the_service_is_the_users(published: Path) -> None:
     with Collector() as collector:
         query(published, {**collector.environment, "OTEL_SERVICE_NAME": "search"})
     assert {one.resource["service.name"] for one in collector.spans} == {"search"}
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_down_delays_the_end_of_a_command_by_seconds_at_most(published: Path) -> None:
     began = time.monotonic()
     query(published, {OTLP: "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"})
     assert time.monotonic() - began < 40
 
 
+@pytest.mark.slow
 def test_a_collector_that_stays_down_is_told_once() -> None:
     code = """
 from opentelemetry import trace
@@ -98,12 +102,14 @@ for name in ("first", "second", "third"):
     assert done.stderr.count("Failed to export") == 1
 
 
+@pytest.mark.slow
 def test_an_exporter_that_is_not_installed_is_a_warning(published: Path) -> None:
     done = query(published, {"OTEL_TRACES_EXPORTER": "zipkin"})
     assert "there is no exporter 'zipkin' of traces; install opentelemetry-sdk" in done.stderr
     assert "Marrow" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_provider_that_cannot_be_loaded_is_a_warning(published: Path) -> None:
     done = query(published, {OTLP: "http://127.0.0.1:9", "OTEL_PYTHON_TRACER_PROVIDER": "missing"})
     assert "a variable that begins with OTEL_ has a value that cannot be used: " in done.stderr

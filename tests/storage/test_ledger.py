@@ -19,6 +19,7 @@ from storage import faults, ledger, refusals
 from storage.folder import FolderStore, init_folder
 from storage.ledger import LedgerEntry
 from storage.refusals import RefusedPrompt
+from tests.deep import examples
 from tests.storage import children
 
 SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
@@ -249,6 +250,6 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, a
 
 
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8))
-@settings(max_examples=100)
+@examples(20, deep=100)
 def test_clean_json_is_read_as_it_is(value: Any) -> None:
     assert canonical_json(strict_json(canonical_json(value))) == canonical_json(value)

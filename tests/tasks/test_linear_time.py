@@ -180,6 +180,7 @@ def grows_faster_than_the_text(function: Callable[[str], object], beginning: str
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "beginning", "unit", "end"), KNOWN)
 def test_what_was_quadratic_is_linear(name: str, beginning: str, unit: str, end: str) -> None:
     assert not grows_faster_than_the_text(FUNCTIONS[name], beginning, unit, end)

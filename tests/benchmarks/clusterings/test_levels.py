@@ -134,6 +134,7 @@ def test_where_nodes_start() -> None:
     assert start.tolist() == [0, ALONE, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_an_unchanged_graph_keeps_its_communities_on_all_levels(seed: int) -> None:
     cold = tree(planted(names(*range(400)), 20, seed=seed))
@@ -141,6 +142,7 @@ def test_an_unchanged_graph_keeps_its_communities_on_all_levels(seed: int) -> No
     assert memberships(tree(planted(names(*range(400)), 20, seed=seed), memberships(cold))) == memberships(cold)
 
 
+@pytest.mark.slow
 def test_a_small_change_leaves_most_communities() -> None:
     cold = tree(planted(names(*range(600)), 30))
     changed = planted(names(*range(3, 603)), 30)

@@ -393,6 +393,7 @@ def test_a_closed_stream_ends_no_command(store: Path, closed: str, printed: bool
     assert ("version" in done.stdout) == printed
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module_and_json_is_utf8_anywhere(tmp_path: Path) -> None:
     publish(tmp_path / "store", {"p": (Text("a", "Œuvre", "Où est l’Ilse ?"),)})
     argv = [sys.executable, "-W", "error", "-m", "indexmill", "query", "Ilse", "--store", str(tmp_path / "store")]

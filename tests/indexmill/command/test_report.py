@@ -53,6 +53,7 @@ def test_a_page_goes_to_standard_output(run: Run, nights: Path, tmp_path: Path) 
     assert (tmp_path / "report-2.html").read_text(encoding="utf-8") == written
 
 
+@pytest.mark.slow
 def test_a_later_report_replaces_an_earlier_one_and_nothing_else(run: Run, nights: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     run("report", "1", "--store", nights, "-o", page)

@@ -148,6 +148,7 @@ def test_hostile_documents_of_an_index_stay_text(snapshot: Snapshot) -> None:
     assert not [one for one in parsed.named("a") if (one.get("href") or "").startswith("javascript")]
 
 
+@pytest.mark.slow
 def test_the_same_part_makes_the_same_bytes_in_another_process(snapshot: Snapshot, hostile_store: Path) -> None:
     program = (
         "import sys, indexmill; from indexmill.explore.neighbourhood import neighbourhood; "

@@ -18,6 +18,7 @@ from indexmill.errors import FamilyNotFound
 from indexmill.export import graphml
 from indexmill.export.graphml import Elements
 from indexmill.text.names import entity_id
+from tests.deep import examples
 from tests.indexmill.small_communities import Group
 from tests.indexmill.small_knowledge import KNOWLEDGE, publish_knowledge
 from tests.indexmill.small_snapshot import publish
@@ -112,6 +113,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
+@examples(20, deep=100)
 @given(st.lists(ROW))
 def test_any_text_survives_but_for_what_xml_cannot_hold(rows: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(rows, NODES)

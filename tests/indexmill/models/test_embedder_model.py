@@ -38,6 +38,7 @@ def embedder(folder: Path) -> OpenVINOEmbedder:
     return OpenVINOEmbedder.open(folder)
 
 
+@pytest.mark.slow
 def test_converting_again_gives_the_same_bytes(files: dict[str, bytes]) -> None:
     assert sorted(files) == sorted(ENCODER_FILES)
     assert convert(DEFAULT_MODEL) == files
@@ -90,6 +91,7 @@ def test_passes_at_the_same_time_give_the_same_bits(embedder: OpenVINOEmbedder, 
     assert np.array_equal(np.concatenate(parts), expected)
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bits(embedder: OpenVINOEmbedder, folder: Path, tmp_path: Path) -> None:
     code = (
         "import sys, numpy, json\n"

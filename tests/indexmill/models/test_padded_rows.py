@@ -87,6 +87,7 @@ def _shapes(most: int = 1024) -> Iterator[tuple[int, int]]:
         yield int(chance.integers(1, max(1, most // length) + 1)), length
 
 
+@pytest.mark.slow
 def test_a_transformer_gives_the_bits_that_it_gave() -> None:
     whole, padded = _bert(), _bert()
     assert pad_rows(_openvino(), padded)
@@ -99,6 +100,7 @@ def test_a_transformer_gives_the_bits_that_it_gave() -> None:
         assert np.array_equal(_ask(one, ids), _ask(other, ids)), shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shapes", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_text_has_the_same_bits_alone_in_any_batch_and_after_many_shapes(shapes: int) -> None:
     graph = _bert()
@@ -196,6 +198,7 @@ def test_whatever_lies_around_a_product_the_result_stays(name: str) -> None:
         assert np.array_equal(_ask(one, _ids(shape)), _ask(other, _ids(shape))), shape
 
 
+@pytest.mark.slow
 def test_the_texts_that_fill_no_pass_go_in_few_numbers(tmp_path: Path) -> None:
     from indexmill.models.openvino_encoder import OpenVINOEmbedder
 

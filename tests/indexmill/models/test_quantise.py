@@ -71,6 +71,7 @@ def test_a_quantised_encoder_says_so(folder: Path, model: Path, tmp_path: Path) 
         OpenVINOEmbedder.open(tmp_path, precision="int8")
 
 
+@pytest.mark.slow
 def test_its_products_are_of_integers_and_its_vectors_close_to_the_whole_ones(
     folder: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_products_that_narrow_a_layer_stay_in_floats(folder: Path) -> None:
     assert is_quantised == {True: {False}, False: {True}}
 
 
+@pytest.mark.slow
 def test_a_text_has_the_same_bits_alone_and_in_any_batch(folder: Path) -> None:
     encoder, own = OpenVINOEmbedder.open(folder, streams=2), texts(30, seed=5)
     vectors = encoder.encode(own)
@@ -105,6 +107,7 @@ def test_a_text_has_the_same_bits_alone_and_in_any_batch(folder: Path) -> None:
         assert np.array_equal(encoder.encode(own[row : row + 1])[0], vectors[row])
 
 
+@pytest.mark.slow
 def test_filled_up_rows_leave_its_bits_as_they_are(folder: Path) -> None:
     openvino = import_openvino()
     core = openvino.Core()

@@ -23,6 +23,7 @@ from indexmill.models.recogniser import (
     question_names,
     question_runs,
 )
+from tests.deep import examples
 
 RULES = RulesRecogniser()
 
@@ -190,6 +191,7 @@ def test_a_run_of_chinese_or_japanese_characters_is_a_name_when_short() -> None:
 _TEXT = st.text(alphabet=st.sampled_from("Aab .,'\"(-)_:`\n1漢ア/<>[]@É’"), max_size=80) | st.text(max_size=80)
 
 
+@examples(20, deep=100)
 @given(_TEXT, _TEXT)
 def test_mentions_are_sorted_distinct_and_in_bounds(title: str, text: str) -> None:
     mentions = RULES.recognise(title, text)
@@ -200,6 +202,7 @@ def test_mentions_are_sorted_distinct_and_in_bounds(title: str, text: str) -> No
     assert RULES.recognise(title, text) == mentions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
@@ -296,6 +299,7 @@ def test_an_installed_pipeline_is_wrapped(tmp_path_factory: pytest.TempPathFacto
     assert recogniser.fingerprint == SpacyRecogniser(str(path)).fingerprint
 
 
+@pytest.mark.slow
 def test_the_fingerprint_of_a_pipeline_is_its_bytes_and_not_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def opened(backend: str, make: str, models: dict[str, Path], converted: dict[str
     return OpenVINOEmbedder.open(converted[make], precision="f32", prompts=prompts, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "make"),
     [*(("torch", make) for make in (*MAKES, "instructor")), *(("openvino", make) for make in ON_OPENVINO)],

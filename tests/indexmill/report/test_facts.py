@@ -121,6 +121,7 @@ def test_history_has_each_version_with_what_its_run_recorded(tmp_path: Path) -> 
     assert second.bytes is not None
 
 
+@pytest.mark.slow
 def test_history_ends_with_the_reported_version_and_has_ninety_at_most(tmp_path: Path) -> None:
     for version in range(1, MOST_VERSIONS + 4):
         writer = SnapshotWriter(tmp_path / "s")

@@ -300,6 +300,7 @@ def test_rights_are_said_at_the_head(tmp_path: Path) -> None:
     assert "regardless" not in render_report(publish(tmp_path / "t").store.root)
 
 
+@pytest.mark.slow
 def test_a_page_stays_small_however_much_a_run_recorded(tmp_path: Path) -> None:
     end = new_record()
     report = end["report"]

@@ -15,6 +15,7 @@ from indexmill.report.run_reading import read_run, record_of
 from indexmill.report.run_record import Missed, PlanFigure, Span, StandIns
 from indexmill.store.layout import run_name
 from indexmill.store.reader import StoreReader
+from tests.deep import examples
 from tests.indexmill.report.records import QUESTIONS, end_record, new_record, start_record, write_run
 from tests.indexmill.small_snapshot import publish
 
@@ -102,6 +103,7 @@ def test_the_duration_is_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyP
         time.tzset()
 
 
+@examples(20, deep=100)
 @given(st.dictionaries(st.sampled_from(["started", "parent", "command"]), JSON), JSON, JSON, JSON)
 def test_values_of_any_form_are_no_error(start: dict[str, Any], stages: Any, timeline: Any, quality: Any) -> None:
     report = {"stages": stages, "timeline": timeline, "quality": quality, "warnings": stages, "refused": timeline}

@@ -126,6 +126,7 @@ with indexmill.open(sys.argv[1]) as snapshot:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BAD_STEPS)
 def test_a_tokenizer_that_fails_is_corrupt(tmp_path: Path, carried: dict[str, bytes], what: str) -> None:
     tokenizer = json.loads(carried["tokenizer.json"]) | BAD_STEPS[what]

@@ -25,6 +25,7 @@ from indexmill.retrieve.masks import Column, Masks
 from indexmill.snapshot import Snapshot
 from schemas.tables import DOCUMENTS
 from storage.tables import read_table
+from tests.deep import examples
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, Text, writer_of
 
 BIG = 12345678901234567890
@@ -319,7 +320,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@examples(30, deep=150)
 @given(
     cells=st.lists(st.one_of(st.none(), values, st.lists(values, max_size=3)), min_size=1),
     wanted=values,

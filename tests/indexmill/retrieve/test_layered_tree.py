@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.matrices import Sparse
+from tests.deep import examples
 
 
 def tree_of(leaves: int, layers: list[list[list[int]]]) -> LayeredTree:
@@ -42,6 +43,7 @@ def test_one_forbidden_leaf_forbids_every_node_above_it() -> None:
     assert tree.allowed_above(np.ones(5, np.bool_)).all()
 
 
+@examples(20, deep=100)
 @given(st.data())
 def test_what_is_under_a_node_is_what_it_is_above_of(data: st.DataObject) -> None:
     leaves = count = data.draw(st.integers(0, 40), label="leaves")

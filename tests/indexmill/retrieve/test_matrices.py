@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.retrieve.matrices import Sparse, both_ways, distinct
+from tests.deep import examples
 
 HEIGHT, WIDTH = 5, 7
 LINKS = st.lists(st.tuples(st.integers(0, HEIGHT - 1), st.integers(0, WIDTH - 1), st.integers(1, 9)))
@@ -20,6 +21,7 @@ def dense(matrix: Sparse, width: int) -> list[list[int]]:
     return found.tolist()
 
 
+@examples(20, deep=100)
 @given(links=LINKS)
 def test_links_are_added_up_by_rows_and_by_columns(links: list[tuple[int, int, int]]) -> None:
     rows, columns, counts = np.array(links, dtype=np.int32).reshape(-1, 3).T

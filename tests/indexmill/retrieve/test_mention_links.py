@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
@@ -29,6 +29,7 @@ from indexmill.store.manifest import Corpus, Manifest
 from indexmill.store.packs import open_pack, write_pack
 from indexmill.text.names import NameIndex, entity_id
 from tasks.stages.resolve.mention_links import mention_links
+from tests.deep import examples
 from tests.indexmill.damage import changed
 from tests.indexmill.small_snapshot import writer_of
 from tests.old_formats import extracted
@@ -209,7 +210,7 @@ def labelled(corpus: Sequence[Shard]) -> dict[str, Pack_]:
     return {f"p{number}": shard.pack() for number, shard in enumerate(corpus)}
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(shards())
 def test_what_shards_hold_is_put_together_as_loops_over_all_mentions_find_it(corpus: list[Shard]) -> None:
     with quick_folder() as folder, snapshot_of(folder, labelled(corpus)) as snapshot:

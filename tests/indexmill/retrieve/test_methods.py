@@ -216,6 +216,7 @@ def test_a_question_is_answered_from_the_hits_that_it_finds(snapshot: Snapshot, 
     assert answer.context_tokens > 0
 
 
+@pytest.mark.slow
 def test_the_tokens_of_the_context_are_measured_for_every_method(snapshot: Snapshot) -> None:
     asked = [Question(str(i), text, ("doc-0001",)) for i, text in enumerate(questions(snapshot)[-4:])]
     found = evaluate(snapshot, asked, ks=(2,)).methods
@@ -262,6 +263,7 @@ def test_a_published_setting_that_is_not_known_here_is_refused(snapshot: Snapsho
             published.retrieve("Who?", method=method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(OTHERS))
 def test_settings_of_a_call_do_what_published_ones_do(snapshot: Snapshot, helped: Snapshot, method: str) -> None:
     asked, others = questions(snapshot), OTHERS[method]

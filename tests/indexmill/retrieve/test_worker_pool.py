@@ -286,6 +286,7 @@ def test_names_are_encoded_by_the_one_that_asks(
     assert answers(helped) == alone
 
 
+@pytest.mark.slow
 def test_a_parameter_that_is_wrong_is_told_before_anybody_is_asked(helped: Snapshot) -> None:
     with pytest.raises(BadInput, match="names 'nothing'; the method has preset, hops"):
         answers(helped, parameters={"nothing": 1})

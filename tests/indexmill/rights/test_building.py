@@ -120,6 +120,7 @@ def test_rights_that_would_let_others_read_are_refused_before_anything_is_made(
     assert StoreReader(store).versions() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "now"), [(None, LAX), (None, STRICT), (LAX, STRICT), (STRICT, STRICT)])
 def test_rights_that_let_nobody_else_read_are_published_unasked(
     quick: Path, before: dict[str, Any] | None, now: dict[str, Any]

@@ -155,6 +155,7 @@ def test_a_page_needs_a_token_in_the_header_and_nowhere_else(served: Served) -> 
         assert "html" not in response.headers["content-type"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [

@@ -131,6 +131,7 @@ def test_tokens_and_rates_hold_on_the_wire(tmp_path: Path) -> None:
     assert token not in json.dumps(server.log)
 
 
+@pytest.mark.slow
 def test_a_full_queue_a_deadline_and_health_meanwhile(tmp_path: Path) -> None:
     publish(tmp_path / "store", 1)
     slow = {**ASKED, "question": "slow"}
@@ -220,6 +221,7 @@ def test_answers_follow_the_alias_and_none_mixes_versions(tmp_path: Path) -> Non
         assert [one["version"] for one in server.client.get("/versions").json()["versions"]] == [1, 2]
 
 
+@pytest.mark.slow
 def test_an_exported_folder_is_served_by_its_manifest(exported: Path) -> None:
     with serving(exported, "--no-mcp", warm="dense") as server:
         versions = server.client.get("/versions").json()
@@ -275,6 +277,7 @@ def test_it_speaks_tls(tmp_path: Path) -> None:
             assert client.post("/retrieve", json=ASKED).json()["version"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "package"), [("serve", "starlette"), ("serve", "uvicorn"), ("mcp", "mcp")])
 def test_a_missing_package_is_named_with_its_extra(published: Path, command: str, package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None\nfrom indexmill.command import run; run()"

@@ -171,6 +171,7 @@ def test_a_page_of_another_site_gets_nothing(server: Serving) -> None:
     assert not any(name.startswith("access-control") for name in response.headers)
 
 
+@pytest.mark.slow
 def test_a_slow_body_is_given_up_and_others_are_answered_meanwhile(server: Serving) -> None:
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), timeout=30) as slow:

@@ -248,6 +248,7 @@ def test_snapshots_that_have_little_in_common_are_passed_over(tmp_path: Path) ->
     assert after.calls == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_another_snapshot_is_not_copied(tmp_path: Path) -> None:
     make = CountedBatches(batch("one"), batch("two"))
     assemblies(tmp_path).batches("rows.1", 100, make.keys, make)
@@ -293,6 +294,7 @@ def test_batches_take_a_quarter_of_the_cache_at_most(tmp_path: Path, packed: int
     assert Assemblies(BlobCache(tmp_path, 2_000_000), MANIFEST).batches("rows.1", packed, make.keys, make) is not None
 
 
+@pytest.mark.slow
 def test_the_next_process_trusts_the_file_that_was_verified_and_no_other(tmp_path: Path) -> None:
     def script(expected: int) -> str:
         return (

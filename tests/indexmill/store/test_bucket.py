@@ -52,6 +52,7 @@ def test_a_create_is_made_once_whatever_happens_to_its_answer(
     assert bucket.read("name") == b"same"
 
 
+@pytest.mark.slow
 def test_requests_are_repeated_and_counted(bucket: Bucket, fault_proxy: FaultProxy, tmp_path: Path) -> None:
     data = os.urandom(17 << 20)
     (tmp_path / "file").write_bytes(data)
@@ -135,6 +136,7 @@ except SnapshotNotFound:
 """
 
 
+@pytest.mark.slow
 def test_a_store_in_memory_is_seen_by_this_process_alone(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDEXMILL_CACHE", str(quick))
     url = init_store(f"memory://{quick.name}").url

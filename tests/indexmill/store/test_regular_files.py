@@ -59,6 +59,7 @@ print("exit code", main(["verify", "--store", sys.argv[1]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["pipe", "endless", "sparse", "longer", "folder"])
 @pytest.mark.parametrize("name", ["tables/passages/p0.parquet", "vectors/p1", "manifest.json"])
 def test_what_is_no_file_of_its_length_in_an_export_is_refused_unread(exported: Path, name: str, how: str) -> None:
@@ -72,6 +73,7 @@ def test_what_is_no_file_of_its_length_in_an_export_is_refused_unread(exported: 
     assert name in checked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["pipe", "endless", "sparse", "folder"])
 @pytest.mark.parametrize("which", [STORE_FILE, "ref", "alias", "manifest", "passages"])
 def test_what_is_no_file_of_its_length_in_a_store_is_refused_unread(tmp_path: Path, which: str, how: str) -> None:
@@ -190,6 +192,7 @@ def test_what_has_become_a_pipe_since_it_was_looked_at_is_not_read(
 ELSEWHERE = "import os\nfor name in ('O_CLOEXEC', 'O_NONBLOCK', 'statvfs', 'posix_fallocate'): delattr(os, name)\n"
 
 
+@pytest.mark.slow
 def test_a_snapshot_opens_where_the_system_lacks_what_only_some_have(exported: Path) -> None:
     assert within_time(ELSEWHERE + OPEN, exported) == ""
     space = (

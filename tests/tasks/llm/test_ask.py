@@ -549,6 +549,7 @@ def test_nothing_to_ask() -> None:
 # Many faults at once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_all_faults_at_once_leave_the_same_answers(store: FolderStore, seed: int) -> None:
     wanted = requests(60)

@@ -87,6 +87,7 @@ def test_lines_come_in_any_order_and_strange_ones_are_ignored(server: LlmServer,
     nothing_paid_twice(server, bench, 12)
 
 
+@pytest.mark.slow
 def test_questions_are_split_by_the_limits_of_a_file(
     server: LlmServer, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_failed_batch_says_what_to_do_and_leaves_nothing_behind(server: LlmSer
     assert batches.begun(bench.store) == []
 
 
+@pytest.mark.slow
 def test_a_short_queue_gets_smaller_batches_one_after_the_other(server: LlmServer, bench: Bench) -> None:
     server.batches.plan = Plan(queue=5, looks=2)
     bench.fill(questions(17))
@@ -314,6 +316,7 @@ def stopped(server: LlmServer, bench: Bench, count: int = 8, looks: int = 50, af
     bench.stop_after = None
 
 
+@pytest.mark.slow
 def test_a_stopped_run_leaves_its_batch_to_the_next(server: LlmServer, bench: Bench) -> None:
     stopped(server, bench)
     (pending,) = batches.begun(bench.store)
@@ -324,6 +327,7 @@ def test_a_stopped_run_leaves_its_batch_to_the_next(server: LlmServer, bench: Be
     nothing_paid_twice(server, bench, 8)
 
 
+@pytest.mark.slow
 def test_a_run_without_batch_mode_waits_for_what_is_paid_for(server: LlmServer, bench: Bench) -> None:
     stopped(server, bench)
     counts = bench.fill(questions(4), submit=False)  # the corpus has changed meanwhile
@@ -417,6 +421,7 @@ def test_what_is_kept_of_a_batch_holds_neither_texts_nor_the_key(server: LlmServ
     assert CANARY.encode() not in whole + "".join(bench.told).encode()
 
 
+@pytest.mark.slow
 def test_questions_about_a_forgotten_passage_leave_the_batch(server: LlmServer, bench: Bench) -> None:
     stopped(server, bench)
     ((_, left),) = batches.naming(bench.store, lambda ids: not {"passage-3", "node-5"}.isdisjoint(ids))

@@ -75,6 +75,7 @@ def test_titles_are_indexed_and_embedded_unless_they_are_switched_off(index: Ind
                 assert [hit.document_ids for hit in hits[:1]] == [("doc-0007",)] * expected
 
 
+@pytest.mark.slow
 def test_an_edit_counts_the_words_of_its_shard_alone(index: Index) -> None:
     rows = documents(30)
     index.build(rows)
@@ -228,6 +229,7 @@ def test_shards_that_are_made_from_the_same_share_a_part(index: Index) -> None:
     assert index.beside().build(rows).manifest == first.manifest
 
 
+@pytest.mark.slow
 def test_a_new_version_of_a_stage_copies_no_vector_of_the_old(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     first = index.build(documents(12))
     monkeypatch.setattr(embed, "STAGE", dataclasses.replace(embed.STAGE, version=99, rows_version=0))
@@ -315,6 +317,7 @@ def test_a_run_that_lost_its_lease_stops_and_says_so(index: Index, tmp_path: Pat
     assert not store.list("refs/")
 
 
+@pytest.mark.slow
 def test_equal_passages_are_embedded_once(index: Index) -> None:
     title, text = documents(1)["doc-0000"]
     one = index.beside("one").build({"a": (title, text)})
@@ -322,6 +325,7 @@ def test_equal_passages_are_embedded_once(index: Index) -> None:
     assert many.vectors_made - one.vectors_made <= len(index.beside("many").rows("entities"))
 
 
+@pytest.mark.slow
 def test_an_edit_reads_the_other_documents_of_its_shard_from_the_parent(index: Index) -> None:
     rows = documents(30)
     index.build(rows)
@@ -332,6 +336,7 @@ def test_an_edit_reads_the_other_documents_of_its_shard_from_the_parent(index: I
     assert (made["split"], made["recognise"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_parts_of_the_parent_are_found_without_their_receipts(index: Index) -> None:
     rows = documents(30)
     index.build(rows)
@@ -341,6 +346,7 @@ def test_parts_of_the_parent_are_found_without_their_receipts(index: Index) -> N
     assert [index.counts(made, stage)["parts_made"] for stage in ("embed", "recognise", "embed_names")] == [1, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_part_of_the_parent_without_its_blobs_is_made_again(index: Index) -> None:
     rows = documents(30)
     first = index.build(rows)
@@ -353,6 +359,7 @@ def test_a_part_of_the_parent_without_its_blobs_is_made_again(index: Index) -> N
     assert digest_of(path.read_bytes()) == digest
 
 
+@pytest.mark.slow
 def test_a_document_that_is_renamed_or_copied_keeps_its_vectors(index: Index) -> None:
     rows = documents(30)
     index.build(rows)

@@ -10,6 +10,7 @@ from indexmill.evaluate.recall import Question
 from schemas.config import GateSettings
 from tasks.pipeline.gates import CorpusChange, refuse_quality, refuse_size
 from tasks.pipeline.quality import MOST_QUESTIONS, Comparison, Measured, Miss, Quality, compare
+from tests.deep import examples
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,7 @@ _SNAPSHOT = st.tuples(_SOME, _SOME).map(lambda both: (both[0], both[0] & both[1]
 _PAIRS = st.lists(st.tuples(_SNAPSHOT, _SNAPSHOT), min_size=1, max_size=6)
 
 
+@examples(20, deep=100)
 @given(pairs=_PAIRS)
 def test_what_was_measured_compares_as_it_should(
     pairs: list[tuple[tuple[set[int], set[int]], tuple[set[int], set[int]]]],

@@ -128,6 +128,7 @@ def test_spans_cover_what_is_not_blank_in_order(text: str) -> None:
     assert not text[last:].strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a" * 500_000, "今日は。元気" * 60_000, "wörd " * 100_000, "a\n==\n" * 50_000, "\n" * 300_000]
 )

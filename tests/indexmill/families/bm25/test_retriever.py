@@ -17,6 +17,7 @@ from indexmill import CorruptBlob
 from indexmill.retrieve import term_index as bm25
 from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, joined_postings, question_terms
 from tasks.families.bm25.postings import postings
+from tests.deep import examples
 from tests.indexmill.damage import Change, changed, without
 from tests.indexmill.small_snapshot import SnapshotWriter, writer_of
 
@@ -110,7 +111,7 @@ def test_common_words_count_where_a_question_has_no_others() -> None:
 words = st.lists(st.sampled_from(["lamp", "river", "town", "of", "bridge", "藤原"]), max_size=8).map(" ".join)
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(
     texts=st.lists(words, max_size=12),
     questions=st.lists(words, max_size=6),

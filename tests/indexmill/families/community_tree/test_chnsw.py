@@ -120,6 +120,7 @@ def test_a_large_level_under_an_empty_one_is_entered_at_its_entry() -> None:
     assert recall(hits.rows, exact(index, 0, questions, 5)) >= 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", [np.zeros((600, 8), np.float32), np.repeat(spread(1, 8)[0], 600, axis=0)])
 def test_vectors_that_are_all_the_same(vectors: np.ndarray) -> None:
     index = build_chnsw([Level(ids(600), vectors), Level(ids(200), vectors[:200])]).index

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.families.community_tree.chnsw import Chnsw
@@ -19,6 +19,7 @@ from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.linking import Link, Links
 from indexmill.retrieve.matrices import Sparse
 from tasks.families.community_tree.chnsw import Level, build_chnsw
+from tests.deep import examples
 
 NOTHING = Gains(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))
 
@@ -147,7 +148,7 @@ def test_the_least_near_node_is_the_last_that_was_found() -> None:
     assert level.least.tolist() == [0.25, -0.5, 0.0]
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(st.data())
 def test_what_is_said_for_a_question_does_not_depend_on_the_others(data: st.DataObject) -> None:
     tree = a_tree()
@@ -251,7 +252,7 @@ def test_a_passage_about_a_named_entity_counts_more_than_one_that_mentions_it() 
     assert told.amounts == pytest.approx([0.8 * 0.5 * 0.25 / 2, 0.8 * 0.5 / 2, 0.3 * 0.25])
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(st.data())
 def test_what_a_question_gains_does_not_depend_on_the_others(data: st.DataObject) -> None:
     tree, asked = random_tree(40, seed=data.draw(st.integers(0, 5)))

@@ -417,6 +417,7 @@ def test_where_nothing_is_named_and_only_texts_are_entries_it_is_dense(apart: Pa
 # What every method promises
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"entries": 2, "texts": 1}, {"token_budget": 12}, {"entries": 0}])
 @pytest.mark.parametrize("preset", ["ours", "paper"])
 @pytest.mark.parametrize("where", [None, {"document_id": ["bridge", "guild", "plain"]}])

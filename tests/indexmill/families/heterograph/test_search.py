@@ -17,6 +17,7 @@ from indexmill.families.heterograph.parameters import HeterographParameters
 from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, Walked, within_budget
 from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import open_pack, write_pack
+from tests.deep import examples
 
 NONE = np.empty(0, dtype=np.int64)
 
@@ -204,6 +205,7 @@ def same(found: list[Walked], other: list[Walked]) -> bool:
     return all(np.array_equal(one, two) for pair in both for one, two in zip(*pair, strict=True))
 
 
+@examples(20, deep=100)
 @given(graphs(), st.floats(0.05, 0.95), st.integers(0, 4))
 def test_a_walk_is_the_formula_with_dense_matrices(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], alpha: float, steps: int
@@ -252,6 +254,7 @@ def test_bounds_of_memory_leave_no_trace(
         assert same(list(graph.retrieve(named, near)), expected)
 
 
+@examples(20, deep=100)
 @given(graphs(), st.integers(0, 3))
 def test_what_is_retrieved_is_of_the_right_kinds(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], most: int
@@ -278,6 +281,7 @@ def test_what_is_retrieved_is_of_the_right_kinds(
                 assert scores[left].max() <= scores[taken].min()
 
 
+@examples(20, deep=100)
 @given(graphs(), st.floats(0.05, 0.95), st.integers(0, 3), st.data())
 def test_a_score_is_what_neighbours_passed_on_and_what_returned(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], restart: float, steps: int, data: st.DataObject

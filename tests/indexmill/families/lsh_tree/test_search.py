@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
@@ -23,6 +23,7 @@ from indexmill.hits import Hit
 from indexmill.retrieve.base import override_parameters
 from indexmill.retrieve.budget import fitting
 from indexmill.snapshot import Snapshot
+from tests.deep import examples
 from tests.indexmill.contract import gives_alone_what_a_batch_gives
 from tests.indexmill.damage import without
 from tests.indexmill.running import Run
@@ -109,7 +110,7 @@ def test_what_does_not_fit_is_passed_over_and_the_next_is_tried() -> None:
 some = st.lists(st.integers(-4, 4), max_size=12)
 
 
-@settings(max_examples=200)
+@examples(40, deep=200)
 @given(
     leaves=some,
     above=some,

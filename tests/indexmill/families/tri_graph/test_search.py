@@ -19,6 +19,7 @@ from indexmill.families.tri_graph.search import Retrieved, TriGraph
 from indexmill.retrieve.base import QueryBatch
 from indexmill.retrieve.matrices import Sparse
 from indexmill.text.names import NameIndex, canonical_name, entity_id
+from tests.deep import examples
 from tests.indexmill.small_snapshot import matrices_of
 
 PLAIN = TriGraphParameters(agreement=0.0, bridge_residual=0.0, rank_residual=0.0)
@@ -390,7 +391,7 @@ def test_results_are_whole_distinct_and_in_order(case: tuple[TriGraph, np.ndarra
                 assert {a.entity, a.source} <= mentioned
 
 
-@settings(max_examples=40)
+@examples(8, deep=40)
 @given(graphs())
 def test_arrays_in_pieces_or_mapped_give_the_same(
     tmp_path_factory: pytest.TempPathFactory, case: tuple[TriGraph, np.ndarray, list[str]]
@@ -422,7 +423,7 @@ def dense(matrix: Sparse, width: int) -> np.ndarray:
     return full
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(graphs())
 def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np.ndarray, list[str]]) -> None:
     tri, vectors, asked = case

@@ -63,6 +63,7 @@ def questions(snapshot: Snapshot) -> list[str]:
     return [*ODD, *(f"Who met {row['title']}? {row['text'][:60]}" for row in texts[:20])]
 
 
+@pytest.mark.slow
 def test_the_sample_is_answered_better_than_by_dense_retrieval(tmp_path: Path) -> None:
     asked = {
         "store": tmp_path / "store",
@@ -117,6 +118,7 @@ def test_pruning_keeps_the_share_that_is_asked_for_and_drops_no_document(snapsho
             assert 0 < sum(map(len, few.sentences)) < sum(map(len, more.sentences))
 
 
+@pytest.mark.slow
 def test_what_is_not_allowed_is_not_found_and_not_walked_through(snapshot: Snapshot) -> None:
     reader = ZoomGraphReader(snapshot)
     asked = questions(snapshot)
@@ -155,6 +157,7 @@ def test_every_part_can_be_left_out(snapshot: Snapshot, changes: dict[str, objec
         assert np.isfinite(found.scores).all()
 
 
+@pytest.mark.slow
 def test_entities_are_linked_where_the_settings_ask_for_it(tmp_path: Path) -> None:
     store = built(tmp_path, documents(30), families={"zoom_graph": {"entity_links": True, "threshold": 1.0, "cap": 4}})
     with indexmill.open(store) as snapshot:

@@ -46,6 +46,7 @@ BLOCKS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_no_weight_is_so_near_the_middle_of_two_that_processors_could_round_it_apart() -> None:
     table = weights()
     assert len(table) == 2 * (LARGEST_STEP + 1)

@@ -14,6 +14,7 @@ from tasks.core.communities.clusters import earlier_names as earlier_ids
 from tasks.core.communities.graph import ALONE, Graph, in_order
 from tasks.core.communities.levels import community_id
 from tasks.core.groups import hex_ids, id_bytes
+from tests.deep import examples
 
 Members = dict[int, int]
 _MEMBERS = st.dictionaries(st.integers(0, 30), st.integers(0, 5), max_size=25)
@@ -51,7 +52,7 @@ def test_communities_are_those_of_the_pure_code(members: Members) -> None:
     assert made.joins == (len(level.ids) < len(members))
 
 
-@settings(max_examples=150)
+@examples(30, deep=150)
 @given(_MEMBERS, _MEMBERS)
 def test_a_start_and_earlier_names_are_those_of_the_pure_code(now: Members, then: Members) -> None:
     made, level = clustered(1, now)

@@ -16,6 +16,7 @@ from tasks.core.communities.augment import weighted
 from tasks.core.communities.graph import Weighted, graph_of
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import modularity
+from tests.deep import examples
 from tests.tasks.core.communities.graphs import clique, random_graph, vectors_of, weighted_of
 
 
@@ -40,7 +41,7 @@ def test_grain_keeps_the_size_of_communities_as_a_graph_grows() -> None:
     assert found(100, 100) == 100
 
 
-@settings(max_examples=20)
+@examples(5, deep=20)
 @given(st.integers(2, 60), st.integers(1, 9), st.integers(0, 10**6))
 def test_no_community_is_larger_than_the_largest(size: int, largest: int, seed: int) -> None:
     graph = random_graph(size, 3 * size, seed)

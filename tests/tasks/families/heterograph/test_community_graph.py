@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 
 from schemas.tables import SAME_AS
 from storage.folder import FolderStore
 from tasks.families.heterograph.community_graph import STAGE, graph_of_pack, graph_pack
 from tasks.families.heterograph.graph import attributes, decomposed, graph_of
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import Corpus, corpora, ids, pairs
 from tests.tasks.families.heterograph.nights import Night, attribute_rows
 from tests.tasks.families.heterograph.towns import names_of, towns
@@ -48,7 +49,7 @@ def test_names_that_are_nearly_the_same_are_linked_where_that_is_looked_for(stor
     assert made.outputs("hetero_graph") != night(store).outputs("hetero_graph")
 
 
-@settings(max_examples=30)
+@examples(6, deep=30)
 @given(corpora())
 def test_a_pack_holds_its_graph(corpus: Corpus) -> None:
     graph = corpus.first()

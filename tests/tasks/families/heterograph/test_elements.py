@@ -87,6 +87,7 @@ def test_a_night_writes_again_what_changed_and_copies_the_rest(store: FolderStor
     assert made.digests("elements") == night(init_folder(quick / "fresh"), more=NEW).digests("elements")
 
 
+@pytest.mark.slow
 def test_a_community_that_wins_a_node_that_is_not_read_keeps_its_elements(store: FolderStore) -> None:
     """Of its units one is read, the first in the order of their hashes, which some of the new ones come after."""
     before = night(store, reading={"units": 1})
@@ -133,6 +134,7 @@ def test_an_attribute_that_is_written_anew_has_its_community_told_anew(store: Fo
 # --- with a model ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_writes_several_elements_of_a_community_and_is_paid_once(store: FolderStore) -> None:
     with LlmServer(answer=TWO) as server:
         before = night(store, llm=asking(server))

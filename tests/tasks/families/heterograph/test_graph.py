@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.families.heterograph.search import EDGES, KINDS
@@ -180,7 +180,7 @@ def test_links_by_hand() -> None:
     assert (links.indptr.tolist(), links.indices.tolist()) == ([0, 2, 4, 5, 6], [1, 3, 0, 2, 1, 0])
 
 
-@settings(max_examples=40)
+@examples(8, deep=40)
 @given(whole_graphs())
 def test_ends_are_of_the_kinds_that_they_may_be_and_no_two_nodes_are_linked_twice(
     drawn: tuple[Corpus, list[Pieces]],

@@ -92,6 +92,7 @@ def test_every_edge_says_what_the_tables_say(index: Index) -> None:
     assert edges["same_as"] == set()  # nothing is described
 
 
+@pytest.mark.slow
 def test_vectors_make_the_edges_that_the_algorithm_says(index: Index) -> None:
     index.build(told_of(24))
     with index.snapshot() as snapshot:
@@ -126,6 +127,7 @@ def test_vectors_make_the_edges_that_the_algorithm_says(index: Index) -> None:
     assert edges["near"] == {(one, other) for one, other in pairs if not {(one, other), (other, one)} & linked}
 
 
+@pytest.mark.slow
 def test_the_arrays_say_what_the_tables_say(index: Index) -> None:
     index.build(told_of(24))
     with index.snapshot() as snapshot:
@@ -172,6 +174,7 @@ def _bounds(indptr: np.ndarray) -> tuple[list[int], list[int]]:
     return indptr[:-1].tolist(), indptr[1:].tolist()
 
 
+@pytest.mark.slow
 def test_a_node_comes_from_the_passages_of_all_that_was_read_for_it(index: Index) -> None:
     index.build(told_of(24))
     read_for = read_of(index, "hetero_first", "attribute_read")
@@ -234,6 +237,7 @@ def test_other_settings_of_what_follows_keep_the_communities(index: Index) -> No
     assert index.build(rows, **change).published is False
 
 
+@pytest.mark.slow
 def test_names_that_are_nearly_the_same_are_linked_where_they_are_looked_for(index: Index) -> None:
     alike = {"one": ("", "Zedkin Harrow built the ferry."), "other": ("", "Zedkin Harrows left the ferry.")}
     index.sections["resolve"] = {"description": {"enabled": True}}

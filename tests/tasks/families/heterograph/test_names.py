@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from indexmill.families.heterograph.name_words import NameWords
 from tasks.families.heterograph.names import name_words
+from tests.deep import examples
 
 NAMES = [
     "nobel prize",
@@ -57,6 +58,7 @@ def test_no_names_are_found_in_none() -> None:
 some = st.lists(st.sampled_from("abc"), max_size=5).map(" ".join)
 
 
+@examples(20, deep=100)
 @given(st.lists(some, max_size=12), some)
 def test_what_is_found_holds_the_name(names: list[str], wanted: str) -> None:
     found = name_words(pa.array(names, pa.string())).find(wanted, 100)

@@ -20,6 +20,7 @@ from tasks.families.heterograph.reading import (
     made_of,
     reads,
 )
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import attribute_table, ids, prize
 
 MANY = {"S": 100, "R": 100, "A": 100}
@@ -105,6 +106,7 @@ def test_a_node_without_a_text_is_refused() -> None:
         capped(table_of([("a", "n0", "S"), ("a", "n1", "S")]), texts_of(["n0"]), MANY, 100)
 
 
+@examples(20, deep=100)
 @given(st.sets(st.integers(0, 99), min_size=1), st.integers(0, 99), st.integers(1, 6), st.integers(3, 40))
 def test_a_new_node_changes_what_is_read_only_where_it_is_read(
     held: set[int], new: int, most: int, tokens: int
@@ -143,6 +145,7 @@ def test_what_a_text_is_made_of() -> None:
         made_of(read, {"model": "m"}, owners.slice(0, 2))
 
 
+@examples(20, deep=100)
 @given(st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.sampled_from("SRA"))), st.integers(0, 3))
 def test_no_other_nodes_need_a_text_than_those_that_may_be_read(held: set[tuple[str, int, str]], most: int) -> None:
     pairs = table_of([(owner, f"{kind}{number}", kind) for owner, number, kind in sorted(held)])

@@ -7,12 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of, node_id
 from tasks.families.heterograph.sources import named, passages_of, passages_that_show, sources_of, titles
 from tasks.families.heterograph.tables import HETERO_SOURCES
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import attribute_table, ids, prize
 
 
@@ -129,7 +130,7 @@ def test_what_is_not_there_is_named_in_the_error() -> None:
         titles(named(graph(), every("c")), surfaces().take([0, 2, 3]), pa.array(["c"]))
 
 
-@settings(max_examples=30)
+@examples(6, deep=30)
 @given(st.data())
 def test_a_title_is_a_function_of_what_is_read(data: st.DataObject) -> None:
     held = graph()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from indexmill.families.heterograph.search import Heterograph
 from tasks.families.heterograph.graph import (
@@ -19,6 +19,7 @@ from tasks.families.heterograph.graph import (
     texts,
 )
 from tasks.families.heterograph.support import faults, support
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import Corpus, attribute_table, element_table, ids, prize, whole_graphs
 
 
@@ -97,7 +98,7 @@ def test_a_finished_graph_has_no_faults_and_what_is_missing_is_told() -> None:
     assert faults(graph_of(*whole, unnamed)) == ["1 entity is neither named by a unit nor its subject"]
 
 
-@settings(max_examples=30)
+@examples(6, deep=30)
 @given(whole_graphs())
 def test_graphs_of_an_extraction_have_no_faults(drawn: tuple[Corpus, list[Pieces]]) -> None:
     assert faults(graph_of(*drawn[1])) == []

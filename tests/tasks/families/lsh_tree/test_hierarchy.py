@@ -15,6 +15,7 @@ from tasks.core.groups import hex_ids, id_bytes
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import node_id
+from tests.deep import examples
 
 DIMENSION = 32
 PLANES = Hyperplanes(0, DIMENSION)
@@ -87,7 +88,7 @@ def test_update_equals_rebuild_after_any_inserts_and_deletes(
         assert ids(updated) == ids(rebuilt)
 
 
-@settings(max_examples=30)
+@examples(6, deep=30)
 @given(st.integers(0, 700), st.sampled_from([0, 2]), st.integers(1, 5))
 def test_every_passage_is_reached_once_from_the_roots(rows: int, clusters: int, most: int) -> None:
     layers = tree(passages(range(rows), clusters), bounds=Bounds(6, 12, most))
@@ -126,6 +127,7 @@ def test_the_layers_stop_where_the_settings_say() -> None:
     assert len(layers[0].ids) > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clusters", [0, 20])
 def test_an_inserted_passage_redoes_three_segments_a_layer_at_most_on_average(clusters: int) -> None:
     order = np.random.default_rng(4).permutation(900).tolist()

@@ -14,6 +14,7 @@ from tasks.core.shards import id_hashes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import Segments, gray_ranks, node_id
 from tasks.families.lsh_tree.segmentation import segment as segment_codes
+from tests.deep import examples
 
 DIMENSION = 16
 PLANES = Hyperplanes(0, DIMENSION)
@@ -67,6 +68,7 @@ def check_partition(found: Segments, rows: int, smallest: int, largest: int) -> 
         assert len(sizes) == 1
 
 
+@examples(20, deep=100)
 @given(st.sampled_from(KINDS), st.integers(0, 150), BOUNDS, st.integers(0, 99))
 @example("equal", 150, (1, 1), 0)
 @example("zero", 13, (7, 13), 0)

@@ -42,6 +42,7 @@ def part(index: Index, title_in_passage: bool = True) -> Part[Any]:
     return part_with(index.store(), summaries.STAGE, settings)
 
 
+@pytest.mark.slow
 def test_some_texts_of_a_shard_are_those_of_all_and_those_that_are_embedded(index: Index) -> None:
     reading = part(index)
     for label, digests in outputs(index).items():

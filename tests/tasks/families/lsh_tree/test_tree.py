@@ -49,6 +49,7 @@ def private(index: Index, stage: str) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
+@pytest.mark.slow
 def test_every_node_is_what_its_id_says(index: Index) -> None:
     index.build(documents(60))
     with index.snapshot() as snapshot:
@@ -73,6 +74,7 @@ def test_every_node_is_what_its_id_says(index: Index) -> None:
     assert sum(len(pack["children.ids"]) for pack in segments) == len(ids) - counts["roots"]
 
 
+@pytest.mark.slow
 def test_codes_are_of_the_passages_vectors_and_of_the_middle_child_of_a_summary(index: Index) -> None:
     index.build(documents(30))
     with index.snapshot() as snapshot:
@@ -117,6 +119,7 @@ def test_a_corpus_that_fits_into_one_segment_has_no_summary(index: Index, count:
     assert pack["above"].tolist() == [] if count <= 12 else sorted(set(pack["above"].tolist())) == [0, 1]
 
 
+@pytest.mark.slow
 def test_layers_end_where_the_settings_say(index: Index) -> None:
     index.build(documents(60), layers=1)
     with index.snapshot() as snapshot:
@@ -125,6 +128,7 @@ def test_layers_end_where_the_settings_say(index: Index) -> None:
     assert counts["roots"] > 4
 
 
+@pytest.mark.slow
 def test_a_night_makes_the_changed_segments_and_counts_the_others(index: Index) -> None:
     rows = documents(60)
     first = index.build(rows)
@@ -161,6 +165,7 @@ def test_other_shards_copy_every_summary(quick: Path, index: Index, change: dict
     assert moved.manifest == fresh.build(rows).manifest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"seed": 1}, {"largest": 5}, {"summary_tokens": 50}])
 def test_other_settings_of_the_tree_make_another(index: Index, change: dict[str, Any]) -> None:
     rows = documents(30)

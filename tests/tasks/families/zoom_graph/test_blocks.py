@@ -79,6 +79,7 @@ def test_without_a_centre_there_is_one_block() -> None:
     assert label_of(centre) == "z"
 
 
+@pytest.mark.slow
 def test_a_changed_row_rewrites_few_blocks() -> None:
     draw = np.random.default_rng(4)
     count, rule = 6_000, LinkRule(cap=8)

@@ -165,6 +165,7 @@ def test_the_sizes_of_strips_and_tiles_change_nothing(strip: int, exact: int, mo
     assert same(find_links(held, rule, known), whole)
 
 
+@pytest.mark.slow
 def test_estimated_moments_miss_few_links() -> None:
     held = rows(5_000, 5, dimension=64)
     exact, estimated = (pairs(find_links(held, LinkRule(exact_rows=count))) for count in (10_000, 0))

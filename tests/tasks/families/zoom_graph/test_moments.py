@@ -113,6 +113,7 @@ def test_moments_are_stored_as_they_are(sampled: bool) -> None:
     assert np.array_equal(again.squares, found.squares)
 
 
+@pytest.mark.slow
 def test_estimated_limits_are_close_to_the_exact_ones() -> None:
     held = vectors(3_000, 5, dimension=64)
     exact, whole, sampled = limits(held), estimated(held, 3_000), estimated(held, 1_000)

@@ -177,6 +177,7 @@ def test_many_plans_say_what_the_build_then_does(edits: list[_Edit], change: dic
     held_to_the_build(edits, change, more)
 
 
+@pytest.mark.slow
 def test_a_first_plan_is_of_a_store_that_is_not_there(quick: Path) -> None:
     chosen = eight(quick)
     found, outcome = planned_and_built(chosen)
@@ -218,6 +219,7 @@ def test_a_plan_after_a_killed_run_reuses_what_it_made(quick: Path, forks: Forks
     assert outcome.parts_made < undisturbed.outcome.parts_made
 
 
+@pytest.mark.slow
 def test_a_killed_first_run_is_gone_on_with(quick: Path, forks: Forks) -> None:
     chosen = eight(quick)
     assert forks.build(chosen, at=150).code == -signal.SIGKILL
@@ -270,6 +272,7 @@ def test_each_part_has_the_cause_that_made_it_necessary(quick: Path) -> None:
     assert shrunk.documents == Documents(removed=1, unchanged=11)
 
 
+@pytest.mark.slow
 def test_another_model_makes_all_vectors(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = eight(quick)
     first = build(chosen)
@@ -283,6 +286,7 @@ def test_another_model_makes_all_vectors(quick: Path, monkeypatch: pytest.Monkey
     assert found.parts.certain == outcome.parts_made  # it makes the same bits, which nobody could know
 
 
+@pytest.mark.slow
 def test_ranges_of_rows_are_planned_where_there_are_no_links_to_start_from(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +318,7 @@ def test_another_version_of_a_stage_is_the_cause_of_what_it_makes(quick: Path, m
     assert (found.parts.made, found.parts.certain, outcome.parts_made) == (5, 2, 2)
 
 
+@pytest.mark.slow
 def test_the_record_of_a_run_keeps_what_was_planned(quick: Path) -> None:
     chosen = eight(quick)
     configuration = Configuration.model_validate(chosen)
@@ -378,6 +383,7 @@ def test_bytes_are_judged_from_the_version_before(quick: Path) -> None:
     assert {"describe", "community_tree"} <= set(more.unjudged)
 
 
+@pytest.mark.slow
 def test_settings_that_shape_nothing_are_no_drift(quick: Path) -> None:
     corpus = write_corpus(quick / "corpus.jsonl", documents(4))
     chosen = settings(quick / "store", corpus)
@@ -394,6 +400,7 @@ def test_settings_that_shape_nothing_are_no_drift(quick: Path) -> None:
 USE = LlmUse("writer", Range(2, 5), Range(1_000_000, 2_000_000), Range(0, 500_000))
 
 
+@pytest.mark.slow
 def test_tokens_cost_what_the_table_says() -> None:
     prices = {"writer": Price(input_per_million=0.5, output_per_million=2.0, currency="EUR")}
     cost = cost_of([USE, USE], prices)

@@ -146,6 +146,7 @@ def test_a_spill_that_is_not_the_planned_one_is_not_used(tmp_path: Path) -> None
         documents(planned, tmp_path / "spill")
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_plan_is_a_hundred_bytes_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 40_000
     rows = [{"id": f"section/{n % (count * 3 // 4)}", "text": "t"} for n in range(count)]

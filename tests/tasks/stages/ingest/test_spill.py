@@ -61,6 +61,7 @@ def test_small_files_are_scanned_together(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(other_files(tmp_path / "one")) == 5
 
 
+@pytest.mark.slow
 def test_documents_do_not_depend_on_the_size_of_the_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_lines(tmp_path / "a.jsonl", records(300) + records(50))
     whole = ingest(tmp_path / "spill1", path)

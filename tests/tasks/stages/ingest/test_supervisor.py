@@ -128,6 +128,7 @@ def test_a_row_that_computes_for_too_long_is_refused(tmp_path: Path, struck: Non
     assert refused[1:] == [("b.md", None, "b.md", "too-slow", slow)]
 
 
+@pytest.mark.slow
 def test_waiting_is_not_computing(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "it sleeps 1.5"}, max_document_seconds=0.5)
     assert scanned(tmp_path, chosen) == ({"a.md"}, [])
@@ -151,6 +152,7 @@ def test_a_row_that_takes_too_much_memory_is_refused(tmp_path: Path, struck: Non
     ]
 
 
+@pytest.mark.slow
 def test_a_library_for_which_the_memory_does_not_suffice_is_laid_to_its_row(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "it cannot be loaded", "b.md": "text"}, max_reading_memory_bytes=1 << 29)
     documents, refused = scanned(tmp_path, chosen)
@@ -159,6 +161,7 @@ def test_a_library_for_which_the_memory_does_not_suffice_is_laid_to_its_row(tmp_
     assert refused == [("a.md", None, "a.md", "reader-failed", detail)]
 
 
+@pytest.mark.slow
 def test_a_library_that_is_missing_is_no_files_fault(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "it is not installed", "b.md": "text"})
     with pytest.raises(ModuleNotFoundError, match="lxmk"):
@@ -195,6 +198,7 @@ def test_a_child_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) -> 
     assert scanned(tmp_path, chosen) == ({"a.md"}, [])
 
 
+@pytest.mark.slow
 def test_errors_of_the_store_are_no_files_fault(tmp_path: Path, struck: None) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "text", "b.md": "it fills the disk"})
     with pytest.raises(DiskFull, match="no space left, says the test"):
@@ -307,6 +311,7 @@ def test_a_child_ends_with_its_parent_whatever_it_computes(tmp_path: Path, struc
         assert gone(child)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_forked_has_children_of_its_own(tmp_path: Path) -> None:
     chosen = corpus_of(tmp_path, {"a.md": "text"})
     scanned(tmp_path, chosen)

@@ -82,6 +82,7 @@ def test_what_is_read_of_many_pieces_is_theirs_not_their_orders(
 # --- builds ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_extracted_entity_and_every_related_pair_is_described(index: Index) -> None:
     told = index.counts(index.build(documents(20, words=90), most_pieces=4), "describe")
     described, related = index.rows("described"), index.rows("related")
@@ -113,6 +114,7 @@ def test_every_extracted_entity_and_every_related_pair_is_described(index: Index
     assert told["entities_described"] == len(described)
 
 
+@pytest.mark.slow
 def test_the_vectors_are_those_of_the_texts(index: Index) -> None:
     index.build(documents(12))
     store = index.store()
@@ -167,6 +169,7 @@ def test_neither_the_order_of_the_corpus_nor_its_history_shows(index: Index) -> 
     assert index.build(dict(shuffled), most_pieces=3).manifest == whole.manifest
 
 
+@pytest.mark.slow
 def test_settings_that_shape_nothing_of_it_change_nothing(index: Index) -> None:
     rows = documents(10)
     index.build(rows)

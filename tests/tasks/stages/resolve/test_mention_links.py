@@ -83,6 +83,7 @@ def test_rows_that_do_not_stand_by_their_owners_are_refused() -> None:
         layout_of(DOCUMENTS, PASSAGES, SENTENCES.take(pa.array([4, 0])))
 
 
+@pytest.mark.slow
 def test_an_edited_document_changes_the_links_of_its_shard_alone(quick: Path) -> None:
     """Also where the document adds entities, which moves the rows of others over the whole corpus."""
     index, rows = Index(quick / "store"), documents(40)

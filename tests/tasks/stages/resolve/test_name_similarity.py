@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from indexmill.text.names import canonical_name
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
+from tests.deep import examples
 
 
 def alike(one: str, other: str) -> float:
@@ -45,7 +46,7 @@ def test_likeness_is_the_share_of_letters_that_stay(one: str, other: str, likene
     assert alike(other, one) == pytest.approx(likeness)
 
 
-@settings(max_examples=200)
+@examples(40, deep=200)
 @given(st.lists(st.tuples(st.text("abcé漢", max_size=9), st.text("abcé漢", max_size=9)), max_size=8))
 def test_all_pairs_at_once_are_what_each_is_alone(pairs: list[tuple[str, str]]) -> None:
     found = likenesses(pairs)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder
@@ -16,6 +16,7 @@ from schemas.tables import SAME_AS
 from tasks.stages.resolve import same_as as stage
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 from tasks.stages.resolve.same_as import same_as
+from tests.deep import examples
 from tests.tasks.stages.resolve.test_name_similarity import SERIES
 
 OPEN: dict[str, Any] = {"cosine": 0.5, "likeness": 0.6, "neighbours": 8}
@@ -91,7 +92,7 @@ WORDS = st.sampled_from(["ada", "adda", "marl", "marle", "vell", "vel", "bay", "
 NAMES = st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), max_size=14, unique=True)
 
 
-@settings(max_examples=100)
+@examples(20, deep=100)
 @given(NAMES)
 def test_the_pairs_are_those_that_a_look_at_all_would_find(names: list[str]) -> None:
     ids = sorted(map(entity_id, names))

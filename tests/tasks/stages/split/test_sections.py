@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tasks.stages.split.sections import HEADING_CHARACTERS, SECTION_DEPTH, outline, sections
 from tasks.text.markup import Heading, Markup, Visible, visible
+from tests.deep import examples
 
 GUIDE = """\
 Before any heading.
@@ -130,6 +131,7 @@ def test_line_ends_and_blanks_in_a_heading_become_spaces() -> None:
     assert at(page, "Text", markup="html") == [["One two three four five"]]
 
 
+@examples(20, deep=100)
 @given(st.lists(st.integers(1, 8), max_size=30))
 def test_levels_of_a_path_rise(levels: list[int]) -> None:
     headings = [Heading(place, place + 1, level) for place, level in enumerate(levels)]

@@ -383,6 +383,7 @@ def test_deep_nesting_is_hostile() -> None:
     assert "in" in _text(crossed)
 
 
+@pytest.mark.slow
 def test_circles_of_styles_lists_and_relationships_end() -> None:
     numbering = (
         '<w:abstractNum w:abstractNumId="0"><w:numStyleLink w:val="X"/><w:styleLink w:val="X"/></w:abstractNum>'
@@ -414,6 +415,7 @@ def test_numbers_out_of_all_bounds_do_no_harm() -> None:
     assert time.perf_counter() - start < 20
 
 
+@pytest.mark.slow
 def test_time_does_not_grow_with_the_square_of_a_paragraph_or_a_table() -> None:
     start = time.process_time()
     assert _text(_runs(*["<w:r><w:rPr/><w:t>abcdefghij</w:t></w:r>"] * 60_000)).count("j") == 60_000

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fenced, guarded, heading_text, table
 from tasks.text.markup import visible
+from tests.deep import examples
 
 PIECES = [*"#*_`[]()<>&|!\\~-+=:.1aB\n ", "http://a.b", "&amp;", "**", "[a](b)", "[a]", "<b>", "1. ", "2)", "```", "x"]
 TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=14).map("".join).filter(str.strip)
@@ -47,7 +48,7 @@ def seen(markdown: str) -> str:
 @example("*\n---")
 @example("a\n:-|-")
 @example("~~~\nx")
-@settings(max_examples=500)
+@examples(100, deep=500)
 def test_a_paragraph_is_seen_as_it_is_said(text: str) -> None:
     written = f"Before.\n\n{paragraph(text)}\n\nAfter.\n"
     assert shown(written) == ["Before.", words(text), "After."]
@@ -56,7 +57,7 @@ def test_a_paragraph_is_seen_as_it_is_said(text: str) -> None:
 
 @given(st.lists(st.lists(LINES, min_size=2, max_size=2), min_size=2, max_size=4))
 @example([["a", "b"], ["\\|", "\\"]])
-@settings(max_examples=300)
+@examples(60, deep=300)
 def test_the_cells_of_a_table_are_seen_as_they_are_said(rows: list[list[str]]) -> None:
     written = f"Before.\n\n{table([[escaped(cell) for cell in row] for row in rows])}\n\nAfter.\n"
     assert shown(written) == ["Before.", *(words(cell) for row in rows for cell in row), "After."]

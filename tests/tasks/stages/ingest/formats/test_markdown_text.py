@@ -71,7 +71,7 @@ def test_what_looks_like_markup_shows_as_it_is(text: str) -> None:
 
 @given(MARKS)
 @example("\\|")
-@settings(max_examples=300, deadline=None)
+@examples(60, deep=300)
 def test_a_cell_shows_its_characters(text: str) -> None:
     writer = MarkdownWriter(Limits())
     writer.table([["head", Inline(text).markdown()], ["x", "y"]])

@@ -165,6 +165,7 @@ def test_values_of_other_types_are_passed_over() -> None:
     assert found.metadata == {"programming_language": "python"}
 
 
+@pytest.mark.slow
 def test_a_hundred_megabytes_of_output_are_not_text() -> None:
     found = read(code("x", shown(image_png="A" * 100_000_000, text_plain="<Figure size 1x1 with 0 Axes>")))
     assert found.text == "```python\nx\n```\n"

@@ -317,6 +317,7 @@ def test_running_heads_and_page_numbers_are_left_out() -> None:
     assert text.count("begins.") == 8
 
 
+@pytest.mark.slow
 def test_heads_of_chapters_that_are_short_are_known_by_the_number_beside_them() -> None:
     paper = Paper()
     for number in range(1, 9):
@@ -513,6 +514,7 @@ def test_text_that_runs_up_the_page_is_read_after_the_rest() -> None:
     assert box[3] == pytest.approx(HEIGHT - 300, abs=2)
 
 
+@pytest.mark.slow
 def test_locations_ascend() -> None:
     paper = Paper()
     for number in range(5):
@@ -671,6 +673,7 @@ def test_what_is_no_pdf_is_refused(data: bytes) -> None:
     assert "not a PDF" in error.detail
 
 
+@pytest.mark.slow
 def test_every_beginning_of_a_file_is_read_or_refused(tmp_path: Path) -> None:
     data = made(lambda paper: paper.lines(60, 100, prose(10)))
     files = {f"{end:06}": data[:end] for end in range(0, len(data), 97)}
@@ -680,6 +683,7 @@ def test_every_beginning_of_a_file_is_read_or_refused(tmp_path: Path) -> None:
     assert documents[-1]["text"] == read_pdf(data).text
 
 
+@pytest.mark.slow
 def test_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
     def draw(paper: Paper) -> None:
         paper.put(60, 60, "A heading", 20)
@@ -816,6 +820,7 @@ def test_control_characters_and_halves_of_pairs_never_reach_the_text() -> None:
 # In the reading process.
 
 
+@pytest.mark.slow
 def test_the_same_bytes_give_the_same_document_in_another_process() -> None:
     data = made(
         lambda paper: (

@@ -311,6 +311,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert peak < 2 * MEGABYTE
 
 
+@pytest.mark.slow
 def test_a_gigantic_line_is_refused_without_being_held(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines(2))
     with path.open("r+b") as file:
@@ -404,6 +405,7 @@ def test_a_file_of_very_many_columns_is_refused_at_once(tmp_path: Path, repeated
     assert found.detail == "200,002 columns; at most 10,000 are read: leave out those that are not needed"
 
 
+@pytest.mark.slow
 def test_as_many_columns_as_are_read_may_be_there(tmp_path: Path) -> None:
     names = ["id", "text", *map(str, range(9_998))]
     assert outcome(write(tmp_path / "a.csv", ",".join(names) + "\n" + ",".join(["1"] * 10_000))) == [(2, "1")]
@@ -465,6 +467,7 @@ def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:
     assert refused.reason == "no-text"
 
 
+@pytest.mark.slow
 def test_the_memory_of_parquet_does_not_grow_with_the_row_group(tmp_path: Path) -> None:
     texts = [random.Random(number).randbytes(4000).hex() for number in range(5000)]  # noqa: S311 - to fill space
     pq.write_table(pa.table({"id": range(5000), "text": texts}), tmp_path / "a.parquet", row_group_size=5000)

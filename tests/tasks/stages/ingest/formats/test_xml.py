@@ -88,6 +88,7 @@ def test_blocks_are_complete_in_order_and_without_what_is_skipped() -> None:
     assert found[0].attrib == {"n": "1"}
 
 
+@pytest.mark.slow
 def test_blocks_take_memory_that_does_not_grow_with_the_part() -> None:
     data = b"<r>" + b"<b><c>some words</c><c>some more</c></b>" * 40_000 + b"</r>"
     tracemalloc.start()

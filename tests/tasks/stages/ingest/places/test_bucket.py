@@ -185,6 +185,7 @@ def test_a_store_in_the_bucket_is_no_corpus(bucket: Bucket) -> None:
     assert names(bucket.place()) == ["docs/a.md", "docs/store.json"]
 
 
+@pytest.mark.slow
 def test_a_long_listing_goes_on_where_an_answer_was_lost(
     bucket: Bucket, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_pointer_of_lfs_is_refused_and_the_next_file_read(repository: Reposito
     assert read(place, "b.md", listed["b.md"]) == b"fine"
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_in_pieces(repository: Repository, where: str, tmp_path: Path) -> None:
     data = os.urandom(3_000_001)
     repository.commit({"a.pdf": data, "b.md": b""})
