@@ -10,6 +10,7 @@ spill         scan, carry: the documents of files, on disk, in bounded memory (`
 shard_plan    what was scanned -> the documents and the shards of the corpus
 part          the documents of a shard, as a part: the stage itself
 read_part     files whose reading takes long, as parts that outlive an interrupted build
+memory        errors that say that memory does not suffice
 supervisor    runs scans in a child process, and finds the files that crash or stall it
 scan_process  the parent's handle on the child process; `scanner` is its program
 """

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.memory import lacks_memory
 
 MAX_ENTRIES = 20_000
 _MAX_DIRECTORY = 8 << 20
@@ -93,6 +94,8 @@ def open_archive(file: BinaryIO, limits: Limits, kind: str) -> Iterator[Archive]
     except RecursionError as error:
         raise UnreadableError("hostile-file", "it is nested too deep") from error
     except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError) as error:
+        if lacks_memory(error):
+            raise
         raise UnreadableError(
             "unreadable-file", f"the archive is damaged or cut short: {type(error).__name__}"
         ) from error

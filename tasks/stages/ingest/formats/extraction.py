@@ -140,8 +140,11 @@ class Format:
 
     def extractor(self) -> Extractor:
         """The format's function; raises the error that says what to install."""
+        name = f"tasks.stages.ingest.formats.{self.module}"
         try:
-            module = import_module(f"tasks.stages.ingest.formats.{self.module}")
+            module = import_module(name)
+        except OSError as error:  # of ctypes: the shared library of a package cannot be loaded, as where memory lacks
+            raise ImportError(str(error), name=name) from error
         except ImportError as error:
             raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error
         return cast("Extractor", partial(module.extract, dialect=self.dialect) if self.dialect else module.extract)

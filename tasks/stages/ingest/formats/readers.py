@@ -36,6 +36,7 @@ from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.registry import format_of
+from tasks.stages.ingest.memory import lacks_memory
 from tasks.stages.ingest.places.opening import open_record_place
 from tasks.stages.ingest.places.place import Deleted, Until
 from tasks.stages.ingest.sources import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
@@ -65,7 +66,8 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
 
     Of a place of records, what it yields; raises PlaceError where it cannot be read to its end.
 
-    A text file makes one row with the fields of documents.FILE_FIELDS; a record keeps the fields of its file.
+    A text file makes one row with the fields of documents.FILE_FIELDS; a record keeps the fields of its file. An error
+    that says that memory does not suffice is raised: another process may read the file.
     """
     if source.kind == RECORDS:
         assert source.place is not None  # noqa: S101 - records are of a place
@@ -85,6 +87,8 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
     except _RefusedError as error:
         yield error.refusal
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
+        if lacks_memory(error):
+            raise
         yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
 
 
@@ -396,6 +400,8 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     try:
         found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
         text = getattr(found, "text", None) or trafilatura.html2txt(page)
+    except MemoryError:
+        raise
     except Exception as error:  # pages are untrusted; any parser error concerns one page only
         raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.

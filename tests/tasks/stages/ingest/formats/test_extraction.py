@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 
 from indexmill.errors import ModelUnavailable
+from tasks.stages.ingest.formats import extraction
 from tasks.stages.ingest.formats.extraction import UnreadableError, read_text
 from tasks.stages.ingest.formats.registry import FORMATS, format_of
 
@@ -22,6 +23,18 @@ def test_a_format_whose_package_is_missing_says_what_to_install(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "pypdfium2.raw", None)
     with pytest.raises(ModelUnavailable, match=r"reading pdf needs the package pypdfium2, .*indexmill\[pipeline\]"):
         known.extractor()
+
+
+def test_a_shared_library_that_cannot_be_mapped_is_no_fault_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> None:
+        raise OSError(f"libpdfium.so of {name}: failed to map segment from shared object")  # as ctypes does
+
+    monkeypatch.setattr(extraction, "import_module", import_module)
+    known = format_of("pdf")
+    assert known is not None
+    with pytest.raises(ImportError, match="failed to map segment") as caught:
+        known.extractor()
+    assert caught.value.name == "tasks.stages.ingest.formats.pdf"
 
 
 def test_kinds_and_suffixes_belong_to_one_format_each() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import datetime
+import errno
 import gzip
 import io
 import json
 import random
+import sys
 import time
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +28,7 @@ from hypothesis import strategies as st
 
 from schemas.corpus import CorpusSettings, FieldNames
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
+from tasks.stages.ingest.formats import readers
 from tasks.stages.ingest.formats.json_array import elements
 from tasks.stages.ingest.formats.readers import read
 from tasks.stages.ingest.sources import find
@@ -631,6 +636,38 @@ def test_html_gives_its_main_text_and_title(tmp_path: Path) -> None:
     assert "flood of 1907 & was built again by the town, café by café" in made.text
     assert "hidden" not in made.text
     assert "<p>" not in made.text
+
+
+NO_MEMORY = [
+    MemoryError(),
+    pa.ArrowMemoryError("malloc of size 64 failed"),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    zlib.error("Error -4 while decompressing data"),
+    zstandard.ZstdError("could not create decompressor: not enough memory"),
+]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=repr)
+def test_a_lack_of_memory_is_no_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object) -> str:
+        raise error
+
+    monkeypatch.setattr(readers, "_whole", fails)
+    with pytest.raises(type(error)):
+        list(stream(write(tmp_path / "a.txt", "text")))
+
+
+def test_a_lack_of_memory_of_the_html_library_is_no_fault_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> str:
+        raise MemoryError
+
+    monkeypatch.setitem(sys.modules, "trafilatura", SimpleNamespace(bare_extraction=fails))
+    with pytest.raises(MemoryError):
+        list(stream(write(tmp_path / "a.html", "<html><body>text</body></html>")))
 
 
 def test_html_without_text_and_with_nul_is_refused(tmp_path: Path) -> None:
