@@ -106,7 +106,8 @@ class CorpusSettings(BaseModel):
     max_reading_memory_bytes: int = Field(
         default=4 << 30,
         ge=256 << 20,
-        description="Memory of a process that reads the corpus: at least eight times max_document_bytes",
+        description="Memory of a process that reads a file: at least eight times max_document_bytes. What earlier "
+        "files left in it does not count, and may be as much again",
     )
     follow_links: bool = Field(
         default=False, description="Read files below a folder that are links to somewhere outside the corpus"

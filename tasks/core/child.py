@@ -1,8 +1,9 @@
-"""Child processes that may die: their import path, and a description of their end."""
+"""Child processes that may die: their import path, their memory, and a description of their end."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -11,6 +12,15 @@ def import_path() -> str:
     """PYTHONPATH for a child: this checkout, then the current value."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+
+
+def held_memory(pid: int | str = "self") -> int:
+    """The bytes of a process that RLIMIT_DATA counts; 0 where the system does not say, or if the process is gone."""
+    try:
+        data = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]
+    except (OSError, IndexError):
+        return 0
+    return int(data) * resource.getpagesize()
 
 
 def ending(code: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import mmap
 import os
 import signal
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from indexmill.errors import DiskFull
 from indexmill.store.free_space import temporary_folder
-from tasks.core.child import ending, import_path
+from tasks.core.child import ending, held_memory, import_path
 from tasks.core.executor import StoppedError, stopped
 from tasks.core.process_environment import place_environment, reader_environment
 
@@ -46,7 +47,10 @@ _END = 10.0
 _ABORTS = (-signal.SIGABRT, -signal.SIGILL, -signal.SIGTRAP)
 _ABORTED = ", as libraries do where a file is broken, or needs more memory than max_reading_memory_bytes"
 
-_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # no matrix is multiplied, and threads take time to start
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",  # no matrix is multiplied, and threads take time to start
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc reserves 1 GiB, or half of max_reading_memory_bytes, for itself
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +200,14 @@ def give_back(process: ScanProcess) -> None:
     _idle.append(process)
 
 
-def take() -> ScanProcess:
-    """A process for a scan: a waiting one, or a new one."""
+def take(most_bytes: float = math.inf) -> ScanProcess:
+    """A process for a scan: a waiting one that holds at most so much memory, or a new one."""
     while True:
         try:
             process = _idle.pop()
         except IndexError:
             return ScanProcess()
-        if process.waits:
+        if process.waits and held_memory(process.pid) <= most_bytes:
             return process
         process.end()
 

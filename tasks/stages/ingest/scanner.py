@@ -8,7 +8,6 @@ or the error itself, where no file is at fault.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import importlib
 import mmap
@@ -22,6 +21,8 @@ from pathlib import Path
 
 from indexmill.errors import ConfigurationError, IndexmillError
 from schemas.corpus import CorpusSettings
+from tasks.core.child import held_memory
+from tasks.stages.ingest.memory import lacks_memory
 from tasks.stages.ingest.sources import SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, scan
 
@@ -31,11 +32,12 @@ _IDLE = 30.0
 
 def serve(connection: Connection, position: memoryview[int]) -> None:
     """Answer requests for scans until the other end is closed or has been silent for a while."""
+    at_start = held_memory()
     with contextlib.suppress(EOFError, ConnectionError):
         while connection.poll(_IDLE):
             files, settings, folder, cuts = connection.recv()
             with _ending_with(connection):
-                answer = _scanned(files, settings, folder, cuts, position)
+                answer = _scanned(files, settings, folder, cuts, position, at_start)
             connection.send(answer)
 
 
@@ -45,33 +47,42 @@ def _scanned(
     folder: Path,
     cuts: Mapping[int, Cut],
     position: memoryview[int],
+    at_start: int,
 ) -> ScanResult | str | Exception:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = settings.max_reading_memory_bytes
     if most != resource.RLIM_INFINITY:
         wanted = min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
+    limit = f"max_reading_memory_bytes ({wanted:,} bytes)"
+    too_low = ConfigurationError(f"the process that reads the corpus takes more memory than {limit}: raise it")
+    if wanted <= at_start:
+        return too_low
+
+    def limit_memory() -> None:
+        """Limit memory. What earlier files have left does not count: each file may take what a first one may."""
+        earlier = min(max(held_memory() - at_start, 0), wanted)
+        limited = wanted + earlier if most == resource.RLIM_INFINITY else min(wanted + earlier, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limited, most))
+
+    limit_memory()
     try:
-        return scan(files, settings, folder, cuts=cuts, position=position)
+        return scan(files, settings, folder, cuts=cuts, position=position, before_file=limit_memory)
     except Exception as error:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        limit = f"max_reading_memory_bytes ({wanted:,} bytes)"
-        if _lacks_memory(error):
-            if position[0] >= 0:
-                return f"it takes more memory than {limit}"
-            return ConfigurationError(f"the process that reads the corpus takes more memory than {limit}: raise it")
+        if _lacked_memory(error):
+            return f"it takes more memory than {limit}" if position[0] >= 0 else too_low
         if position[0] < 0 or isinstance(error, (IndexmillError, ImportError, OSError)):
             return error
         return f"{type(error).__name__}: {error}"
 
 
-def _lacks_memory(error: BaseException | None) -> bool:
+def _lacked_memory(error: BaseException | None) -> bool:
     """True for an error by a limit of memory that no longer holds: also where a library could not be loaded under it.
 
     A library that is not installed, or broken, is not there without the limit either.
     """
     while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        if lacks_memory(error):
             return True
         if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError) and error.name:
             try:

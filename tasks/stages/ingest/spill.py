@@ -98,11 +98,12 @@ def scan(
     *,
     cuts: Mapping[int, Cut] = MappingProxyType({}),
     position: list[int] | memoryview[int] | None = None,
+    before_file: Callable[[], None] = lambda: None,
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
     cuts: by the number of the file. position: updated with the number of the current file, and of its rows processed
-    so far; -1 while errors are not caused by a file.
+    so far; -1 while errors are not caused by a file. before_file: called at the start of each.
 
     Takes about 50 MB of memory plus the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a file
     that cannot be read becomes a row of the quarantine.
@@ -120,6 +121,7 @@ def scan(
         refusals: list[dict[str, Any]] = []
         for number, file in enumerate(files):
             position[1], position[0] = 0, number
+            before_file()
             before, cut = _state(file), cuts.get(number)
             if _is_stale(file, before, cut):
                 stale.append(file.name)

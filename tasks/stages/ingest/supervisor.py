@@ -43,7 +43,7 @@ def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Pa
     """Scan files of this machine, up to their cuts."""
     how = ""
     for _ in range(_ATTEMPTS):
-        answer = _scan(_process_for(files), files, settings, folder, cuts)
+        answer = _scan(_process_for(files, settings), files, settings, folder, cuts)
         if isinstance(answer, ScanResult):
             return answer
         how = answer.how
@@ -68,13 +68,13 @@ def _files_at_fault(
             if isinstance(ended, Ended) and ended.file >= 0:
                 found[number] = Cut(ended.rows, "too-slow" if ended.slow else "reader-failed", ended.how)
             done = number + 1
-            ended = _scan(_process_for(files), files[done:], settings, Path(trial), {})
+            ended = _scan(_process_for(files, settings), files[done:], settings, Path(trial), {})
     return found
 
 
-def _process_for(files: Sequence[SourceFile]) -> ScanProcess:
+def _process_for(files: Sequence[SourceFile], settings: CorpusSettings) -> ScanProcess:
     """A process that may read the files: records of a place need one that has access to it."""
-    return take() if _records(files) is None else _new_process_for(files)
+    return take(settings.max_reading_memory_bytes) if _records(files) is None else _new_process_for(files)
 
 
 def _new_process_for(files: Sequence[SourceFile]) -> ScanProcess:

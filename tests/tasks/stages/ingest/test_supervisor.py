@@ -18,6 +18,7 @@ import pytest
 
 from indexmill.errors import ConfigurationError, DiskFull, StoreNotWritable
 from schemas.corpus import CorpusSettings
+from tasks.core.child import held_memory
 from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
 from tasks.stages.ingest import scan_process, shard_plan, spill
 from tasks.stages.ingest.sources import find
@@ -150,6 +151,33 @@ def test_a_row_that_takes_too_much_memory_is_refused(tmp_path: Path, struck: Non
     assert [row[3:] for row in refused] == [
         ("reader-failed", "after line 1: it takes more memory than max_reading_memory_bytes (536,870,912 bytes)")
     ]
+
+
+def test_what_earlier_files_left_in_a_process_does_not_count_as_memory_of_later_files(
+    tmp_path: Path, struck: None
+) -> None:
+    texts = {f"{number}.md": "it keeps 100" for number in range(3)}
+    limits = {"max_reading_memory_bytes": 1 << 28, "max_document_bytes": 1 << 20}
+    assert scanned(tmp_path, corpus_of(tmp_path, {**texts}, **limits)) == (set(texts), [])
+
+
+def test_a_process_that_holds_more_than_the_limit_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_process.close()
+    child = scan_process.take()
+    monkeypatch.setattr(scan_process, "held_memory", lambda pid: 300 << 20 if pid == child.pid else 0)
+    scan_process.give_back(child)
+    assert scan_process.take(300 << 20) is child
+    scan_process.give_back(child)
+    successor = scan_process.take(299 << 20)
+    scan_process.give_back(successor)
+    assert successor is not child
+    assert not child.waits
+
+
+def test_a_process_reserves_no_memory_for_itself(tmp_path: Path) -> None:
+    scanned(tmp_path, corpus_of(tmp_path, {"a.md": "text"}))
+    (child,) = scan_process._idle
+    assert 0 < held_memory(child.pid) < 1 << 29  # 1.1 GiB with the memory pool that Arrow uses by default
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from indexmill.errors import ConfigurationError
 from schemas.corpus import CorpusSettings, ExtractSettings
-from tasks.stages.ingest import scan_process, shard_plan, supervisor
+from tasks.stages.ingest import shard_plan, supervisor
 from tasks.stages.ingest.documents import Row
 from tasks.stages.ingest.formats import tesseract
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
@@ -657,7 +657,6 @@ def scan_of(folder: Path, files: Mapping[str, bytes]) -> tuple[ScanResult, list[
         max_document_bytes=1_000_000,
         max_document_seconds=5,
     )
-    scan_process.close()  # a process that earlier tests have filled has no room below this limit
     result = supervisor.scan(find(settings).files, settings, folder / "spill")
     planned = shard_plan.plan([result], folder / "spill")
     documents = [

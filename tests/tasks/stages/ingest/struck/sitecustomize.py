@@ -17,6 +17,7 @@ from tasks.stages.ingest.documents import Refusal, Row
 from tasks.stages.ingest.sources import SourceFile
 
 _read = spill.read
+_kept: list[bytearray] = []
 
 
 def strike(text: str) -> None:
@@ -33,6 +34,8 @@ def strike(text: str) -> None:
         time.sleep(float(text.split()[-1]))
     if "swells" in text:
         bytearray(1 << 40)
+    if "keeps" in text:
+        _kept.append(bytearray(int(text.split()[-1]) << 20))
     if "cannot be loaded" in text:
         raise ImportError("failed to map segment from shared object", name="lxml.etree")
     if "is not installed" in text:
