@@ -21,7 +21,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.embedder import Tokeniser
-from indexmill.models.openvino_encoder import import_openvino
+from indexmill.models.openvino_encoder import import_openvino, openvino_core
 from indexmill.models.quantise import calibration_texts, quantisation, quantise
 from indexmill.models.quiet import quiet
 from indexmill.models.sentence_model import DEFAULT_MODEL, ModelFiles, find_model, read_model, tokenizer_json
@@ -148,7 +148,7 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
                 example_input={"input_ids": torch.ones(2, 8, dtype=torch.long)},
                 input=[("input_ids", [-1, -1])],
             )
-            compiled = openvino.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            compiled = openvino_core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         except Exception as error:  # its own kinds, and any that tracing the model's code raises
             raise ConfigurationError(f"{files.folder}: {instead} ({type(error).__name__})") from error
         words = transformer.get_input_embeddings().num_embeddings

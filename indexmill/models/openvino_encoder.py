@@ -8,12 +8,13 @@ share one core at half the speed each.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +69,25 @@ def import_openvino() -> Any:
         except ImportError as error:
             raise not_installed("the encoder", "openvino", error) from error
     return openvino
+
+
+def openvino_core() -> Any:
+    """OpenVINO's core, one for all graphs of this process; raises ModelUnavailable where it is not installed.
+
+    It is never freed. Each core gives the thread that first uses it a stack for signal handlers, and frees that stack
+    with itself (OpenVINO 2026.4, `SigAltStackSetup` in its CPU plugin). If another core or thread has come between, the
+    thread keeps the freed stack, and the next SIGTERM or Ctrl-C is a segmentation fault: so it was where two encoders
+    were closed in the order in which they were opened, or where another thread closed one.
+    """
+    return _core_of(os.getpid())
+
+
+@cache
+def _core_of(process: int) -> Any:
+    """The core of a process; a forked child gets its own, since the threads of its parent's do not exist there."""
+    core = import_openvino().Core()
+    keep_forever(core)
+    return core
 
 
 class _Runtime(NamedTuple):
@@ -128,8 +148,8 @@ class OpenVINOEmbedder(TokenEncoder):
 
     def _open(self) -> _Runtime:
         """Compile the graph for this processor; raises ModelUnavailable, CorruptBlob for an unreadable graph."""
-        openvino, files, precision = import_openvino(), self._files, self._precision
-        core = openvino.Core()
+        openvino, core = import_openvino(), openvino_core()
+        files, precision = self._files, self._precision
         try:
             graph = core.read_model(str(files["openvino.xml"]), str(files["openvino.bin"]))
             padded = pad_rows(openvino, graph)

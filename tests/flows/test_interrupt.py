@@ -16,8 +16,6 @@ from flows.operation import operation
 from storage import runs
 from storage.folder import init_folder
 
-pytestmark = pytest.mark.slow  # a signal ends the worker that ran spaCy or the quantiser before: cause unknown
-
 
 class _Stopped:
     def __init__(self) -> None:

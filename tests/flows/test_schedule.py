@@ -14,8 +14,6 @@ import pytest
 from flows.schedule import next_run, serve
 from indexmill.errors import BadInput
 
-pytestmark = pytest.mark.slow  # a signal ends the worker that ran spaCy or the quantiser before: cause unknown
-
 NOON = 1_767_268_800.0  # 2026-01-01 12:00 UTC
 
 

@@ -37,8 +37,14 @@ def _openvino() -> Any:
     return import_openvino()
 
 
+def _core() -> Any:
+    from indexmill.models.openvino_encoder import openvino_core
+
+    return openvino_core()
+
+
 def _compiled(graph: Any) -> Any:
-    return _openvino().Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return _core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
 
 def _ask(compiled: Any, ids: Any) -> Any:
@@ -128,7 +134,7 @@ def test_a_text_has_the_same_bits_alone_in_any_batch_and_after_many_shapes(shape
 @pytest.mark.slow
 def test_the_default_encoder_gives_the_bits_that_its_files_give(tmp_path: Path) -> None:
     path = str(written(tmp_path) / "openvino.xml")
-    core = _openvino().Core()
+    core = _core()
     padded = core.read_model(path)
     assert pad_rows(_openvino(), padded)
     assert all(node.get_input_partial_shape(0)[0] == 1 for node in _products(padded))

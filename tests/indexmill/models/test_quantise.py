@@ -13,7 +13,7 @@ import pytest
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 from indexmill.models import convert as converting
 from indexmill.models.convert import convert
-from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder, import_openvino
+from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder, import_openvino, openvino_core
 from indexmill.models.padded_rows import pad_rows, padded_rows
 from indexmill.models.quantise import calibration_texts, quantisation, quantise
 from tests.encoders import needs_model, texts
@@ -86,7 +86,7 @@ def test_its_products_are_of_integers_and_its_vectors_close_to_the_whole_ones(
 
 
 def test_products_that_narrow_a_layer_stay_in_floats(folder: Path) -> None:
-    graph = import_openvino().Core().read_model(str(folder / "openvino.xml"))
+    graph = openvino_core().read_model(str(folder / "openvino.xml"))
     is_quantised: dict[bool, set[bool]] = {True: set(), False: set()}
     for node in graph.get_ordered_ops():
         if node.get_type_name() != "MatMul":
@@ -109,8 +109,7 @@ def test_a_text_has_the_same_bits_alone_and_in_any_batch(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_filled_up_rows_leave_its_bits_as_they_are(folder: Path) -> None:
-    openvino = import_openvino()
-    core = openvino.Core()
+    openvino, core = import_openvino(), openvino_core()
     graphs = [core.read_model(str(folder / "openvino.xml")) for _ in range(2)]
     assert pad_rows(openvino, graphs[1])
     products = [node for node in graphs[1].get_ordered_ops() if node.get_type_name() == "MatMul"]

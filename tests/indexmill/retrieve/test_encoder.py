@@ -72,6 +72,40 @@ def test_a_snapshot_encodes_questions_with_the_encoder_it_carries(tmp_path: Path
         snapshot.encode(["Ada Venn"])
 
 
+CLOSING = """
+import os, signal, sys
+from threading import Thread
+from indexmill.models.openvino_encoder import OpenVINOEmbedder
+
+encoders = [OpenVINOEmbedder.open(sys.argv[1]) for _ in range(2)]
+
+def close():
+    while encoders:
+        del encoders[0]
+
+if sys.argv[2] == "the same thread":
+    close()
+else:
+    thread = Thread(target=close)
+    thread.start()
+    thread.join()
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("closer", ["the same thread", "another thread"])
+def test_a_process_handles_signals_after_it_closed_encoders(
+    tmp_path: Path, carried: dict[str, bytes], closer: str
+) -> None:
+    for name, data in carried.items():
+        (tmp_path / name).write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSING, str(tmp_path), closer], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
+
+
 @pytest.mark.parametrize("model", ["nobody/has-this-model", "all-MiniLM-L6-v2", ""])
 def test_without_the_same_model_here_vectors_are_asked_for(tmp_path: Path, model: str) -> None:
     with indexmill.open(publish(tmp_path / "store", {}, backend="torch", model=model, weights="0" * 64)) as snapshot:
