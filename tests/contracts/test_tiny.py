@@ -74,29 +74,29 @@ Ranked = Mapping[str, Any]
 def rounded(value: Any) -> Any:
     """A value without the last digits of its floats."""
     if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
+        return {name: rounded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
+        return [rounded(item) for item in value]
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-def unversioned(found: list[list[Hit]]) -> Any:
+def comparable(answers: list[list[Hit]]) -> Any:
     """Hits as they are at any sizes and in any version."""
-    return rounded([[dataclasses.asdict(hit) | {"version": None} for hit in hits] for hits in found])
+    return rounded([[dataclasses.asdict(hit) | {"version": None} for hit in hits] for hits in answers])
 
 
 def hits_of(snapshot: Snapshot, **options: Any) -> Ranked:
     """What each method finds about all questions, asked together."""
     return {
-        method: unversioned(snapshot.retrieve_batch(QUESTIONS, method=method, k=5, **options))
+        method: comparable(snapshot.retrieve_batch(QUESTIONS, method=method, k=5, **options))
         for method in snapshot.methods
     }
 
 
 def changes(index: Index) -> dict[str, Any]:
     """What a diff of the first two versions tells of the corpus, and not of the files of the index."""
-    told = diff(index.root, 1, 2).to_json()
-    return {name: told[name] for name in told if name not in ("a", "b", "bytes", "cost", "settings", "equal")}
+    compared = diff(index.root, 1, 2).to_json()
+    return {name: compared[name] for name in compared if name not in ("a", "b", "bytes", "cost", "settings", "equal")}
 
 
 @dataclass
@@ -150,28 +150,28 @@ def both() -> Iterator[Both]:
         with pytest.MonkeyPatch.context() as cuts:
             make_tiny(cuts, layout=False)
             same_layout = ManyShards(folder / "same layout" / "store", families=FAMILIES).build(ROWS)
-        found = Both(ManyShards(folder / "tiny" / "store", families=FAMILIES), same_layout)
+        both = Both(ManyShards(folder / "tiny" / "store", families=FAMILIES), same_layout)
         for rows in (ROWS, EDITED):
             outcome = usual.build(rows)
             with usual.snapshot() as snapshot:
-                found.usual.append(Night(outcome, hits_of(snapshot), hits_of(snapshot, where=SOME)))
-                found.parts.append(shown(snapshot))
-        found.diff = changes(usual)
-        found.exports = {form: exported(usual, form, folder / "usual") for form in FORMS if form != "snapshot"}
+                both.usual.append(Night(outcome, hits_of(snapshot), hits_of(snapshot, where=SOME)))
+                both.parts.append(shown(snapshot))
+        both.diff = changes(usual)
+        both.exports = {form: exported(usual, form, folder / "usual") for form in FORMS if form != "snapshot"}
         make_tiny(patch)
         for rows in (ROWS, EDITED):
-            plan, outcome = found.tiny.planned(rows)
-            found.plans.append(plan)
-            found.outcomes.append(outcome)
-        yield found
+            plan, outcome = both.tiny.planned(rows)
+            both.plans.append(plan)
+            both.outcomes.append(outcome)
+        yield both
 
 
 def test_a_dozen_documents_have_many_shards_and_several_pieces_of_each(both: Both) -> None:
     with both.tiny.snapshot() as snapshot:
         manifest = snapshot.manifest
-        artifacts = Counter(one.name.partition("/")[0] for one in manifest.artifacts)
-        files = [snapshot.file(one.name) for one in manifest.artifacts if one.kind == "table"]
-        pieces = [one.name for one in manifest.artifacts if one.name.startswith("vectors/")]
+        artifacts = Counter(artifact.name.partition("/")[0] for artifact in manifest.artifacts)
+        files = [snapshot.file(artifact.name) for artifact in manifest.artifacts if artifact.kind == "table"]
+        pieces = [artifact.name for artifact in manifest.artifacts if artifact.name.startswith("vectors/")]
     shards = both.tiny.labels("embed")
     assert len(shards) >= 4
     assert Counter(sum(name.startswith(f"vectors/{shard}") for name in pieces) > 1 for shard in shards)[True] >= 3
@@ -191,10 +191,10 @@ def test_every_method_finds_what_it_finds_at_the_usual_sizes(both: Both, method:
     assert any(usual.hits[method])
     with indexmill.open(both.tiny.root, version=night + 1) as snapshot:
         together = snapshot.retrieve_batch(QUESTIONS, method=method, k=5)
-        assert unversioned(together) == usual.hits[method]
+        assert comparable(together) == usual.hits[method]
         assert [snapshot.retrieve(question, method=method, k=5) for question in QUESTIONS] == together
         some = snapshot.retrieve_batch(QUESTIONS, method=method, k=5, where=SOME)
-        assert unversioned(some) == usual.filtered[method]
+        assert comparable(some) == usual.filtered[method]
 
 
 def test_what_does_not_shape_the_layout_gives_equal_digests(both: Both) -> None:
