@@ -20,8 +20,8 @@ from tests.indexmill.small_communities import Group, Related, Thing, write_commu
 from tests.indexmill.small_snapshot import WORLD, export, writer_of
 from tests.indexmill.world_heterograph import publish_world
 
-SAMPLED = 40
-"""Changes of each export that are tried in the short test."""
+SHARE = 8
+"""One of so many changes is tried; all of them, at 1, take an hour."""
 
 Change = tuple[str, str]
 
@@ -129,13 +129,7 @@ def wrong(folder: Path, changes: Sequence[Change]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_some_changes_give_results_or_an_error(folder: Path) -> None:
+def test_changes_give_results_or_an_error(folder: Path) -> None:
     changes = every_change(folder)
-    chosen = random.Random(folder.parent.name).sample(changes, SAMPLED)  # noqa: S311 - the same ones each time
-    assert wrong(folder, [*chosen, *(one for one in changes if one in BROKE)]) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_every_change_gives_results_or_an_error(folder: Path) -> None:
-    assert wrong(folder, every_change(folder)) == []
+    chosen = random.Random(folder.parent.name).sample(changes, len(changes) // SHARE)  # noqa: S311 - the same each time
+    assert wrong(folder, [*chosen, *(change for change in changes if change in BROKE)]) == []
