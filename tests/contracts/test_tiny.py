@@ -29,6 +29,7 @@ from indexmill.store.verify import verify
 from schemas.config import Configuration
 from tasks.core.report import Silent
 from tasks.families.zoom_graph import compare
+from tasks.pipeline.backfill import Waves
 from tasks.pipeline.plan.plan import Plan
 from tests.contracts.test_families import CASES
 from tests.corpora import Documents, told_of
@@ -266,7 +267,7 @@ def test_neighbourhoods_are_those_of_the_usual_sizes(both: Both) -> None:
 def test_an_update_equals_a_rebuild_and_so_does_a_backfill(both: Both, quick: Path) -> None:
     """Some families go on from what the night before found, so a cold build equals the rebuild."""
     index = ManyShards(quick / "store", families=FAMILIES)
-    waves = backfill_inline(index.configuration(ROWS), progress=Silent())
+    waves = backfill_inline(index.configuration(ROWS), Waves(), progress=Silent())
     assert waves.manifest == both.outcomes[0].manifest
     index.build(EDITED)
     cold = index.build(EDITED, cold=True)
