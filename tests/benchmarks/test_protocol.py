@@ -50,6 +50,7 @@ def test_every_method_stands_beside_the_default_which_says_where_it_is_below(
     ]
 
 
+@pytest.mark.slow
 def test_a_default_that_is_hardly_below_is_not_marked(capsys: pytest.CaptureFixture[str]) -> None:
     of_set = {
         method: [result(method, i, "gold" if i < good else "x") for i in range(1_000)]

@@ -237,6 +237,7 @@ def asked(snapshot: Snapshot, family: str) -> list[list[Hit]]:
     return [[dataclasses.replace(hit, version=None) for hit in hits] for hits in found]
 
 
+@pytest.mark.slow
 def test_it_is_retrieved_from_and_an_export_answers_as_the_store_does(nights: Nights) -> None:
     target = nights.index.root.parent / "exported"
     with nights.index.snapshot() as snapshot:

@@ -421,6 +421,7 @@ def test_each_text_is_paid_for_once_and_copied_though_the_ledger_is_lost(case: C
             assert fresh.made.receipt.outputs == edited.made.receipt.outputs
 
 
+@pytest.mark.slow
 def test_what_gets_no_answer_has_a_fallback_until_it_is_asked_for_again(case: Case, store: FolderStore) -> None:
     refuses = Faults(rule=lambda received: "content-filter" if b"Fenna" in received.body else None)
     with LlmServer(answer=saying(case), faults=refuses) as server:

@@ -154,6 +154,7 @@ def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any
     assert [run.state for run in runs.list_runs(open_folder(chosen["store"]))] == ["published", "unchanged", "refused"]
 
 
+@pytest.mark.slow
 def test_bad_input_is_a_state_of_its_own(chosen: dict[str, Any], tmp_path: Path) -> None:
     path = str(write_settings(tmp_path / "i.yaml", {**chosen, "embed": {"model": "unheard-of"}}))
     state = deployed.refresh(path, return_state=True)

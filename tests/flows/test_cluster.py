@@ -125,6 +125,7 @@ def test_an_error_of_a_call_that_is_also_one_of_waiting_is_raised(client: Client
         list(DaskExecutor(client).run([Call("late", late, ())]))
 
 
+@pytest.mark.slow
 def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_executor, "_WINDOW", 2)
     window = 4 * sum(client.nthreads().values())

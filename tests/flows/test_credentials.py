@@ -62,6 +62,7 @@ def test_credentials_that_are_there_are_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "key.pem").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_program_says_how_it_is_used(tmp_path: Path) -> None:
     told = run()
     assert (told.returncode, "usage: python -m flows.credentials [-h] FOLDER" in told.stderr) == (2, True)

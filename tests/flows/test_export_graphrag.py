@@ -77,6 +77,7 @@ def test_the_folder_holds_six_tables_of_the_declared_columns(store: FolderStore)
         assert table["human_readable_id"].to_pylist() == list(range(counts[name]))
 
 
+@pytest.mark.slow
 def test_the_tables_of_a_build_tell_what_it_found(built: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert main(["export", str(tmp_path / name), "--store", str(built), "--tables", "graphrag"]) == 0
@@ -113,6 +114,7 @@ def test_the_tables_of_a_build_tell_what_it_found(built: Path, tmp_path: Path) -
         assert (report["title"], report["summary"], report["findings"]) == (row["title"], row["text"], row["findings"])
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_is_exported_twice_has_the_same_bytes(store: FolderStore) -> None:
     for name in ("one", "two"):
         export_snapshot(store, 1, beside(store, name), form="graphrag", progress=Silent())
@@ -157,6 +159,7 @@ def test_a_full_disk_or_a_damaged_blob_leaves_nothing(store: FolderStore) -> Non
     assert [one.name for one in store.root.parent.iterdir()] == ["store"]
 
 
+@pytest.mark.slow
 def test_an_export_that_dies_leaves_no_folder_and_the_next_one_cleans_up(store: FolderStore) -> None:
     crossed: list[str] = []
     faults.install(crossed.append)
@@ -181,6 +184,7 @@ def test_a_folder_that_holds_anything_is_refused(store: FolderStore) -> None:
         export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_tables_and_says_so(store: FolderStore, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--store", str(store.root), "--tables", "graphrag"]
     assert main(["export", "1", str(beside(store)), *common, "--json"]) == 0

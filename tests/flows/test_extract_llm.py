@@ -123,6 +123,7 @@ def test_every_passage_is_asked_about_once_and_its_answer_is_kept(quick: Path) -
     assert len({row["entity_id"] for row in made["extracted"]} & mentioned) > 10  # they meet
 
 
+@pytest.mark.slow
 def test_without_the_setting_nothing_is_extracted_and_nothing_asked(quick: Path) -> None:
     with LlmServer() as server:
         build(chosen(quick, ROWS, server, extract={"enabled": False}))
@@ -148,6 +149,7 @@ def test_a_prompt_of_ones_own_is_another_extractor(quick: Path) -> None:
 # --- what is made of answers -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_direction_and_wording_are_kept(quick: Path) -> None:
     made, told = one(quick, one_unit(("Vell", "was built by", "ADA MARL"), ("Ada Marl", "built", "Vell")))
     ada, vell = entity_id("ada marl"), entity_id("vell")
@@ -176,6 +178,7 @@ def test_entities_that_do_not_stand_there_and_relations_between_others_are_dropp
     assert told["llm_calls"] == 1  # nothing of it is worth a second question
 
 
+@pytest.mark.slow
 def test_names_of_other_scripts_are_found_where_they_stand(quick: Path) -> None:
     text = "藤原乙牟漏は桓武天皇の皇后。 Ελένη είδε την Αθήνα. Владимир жил в Москве."
     names = ("藤原乙牟漏", "桓武天皇", "Ελένη", "Αθήνα", "Владимир", "Москва")

@@ -181,6 +181,7 @@ def test_an_encoder_that_finds_no_room_to_be_converted_names_the_folder(
         convert(DEFAULT_MODEL)
 
 
+@pytest.mark.slow
 def test_results_that_find_no_room_are_no_bad_input(disk: Path) -> None:
     fill(disk)
     result: Any = SimpleNamespace(to_dict=lambda: {"question": "Who?" * 4096})
@@ -189,6 +190,7 @@ def test_results_that_find_no_room_are_no_bad_input(disk: Path) -> None:
     assert not (disk / "results.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_an_error_without_a_name_tells_where_there_may_be_no_room(disk: Path) -> None:
     fill(disk)
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

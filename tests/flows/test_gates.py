@@ -126,6 +126,7 @@ def test_what_a_night_takes_away_is_published(place: Place) -> None:
     assert (outcome.version, outcome.documents) == (2, 10)
 
 
+@pytest.mark.slow
 def test_the_refused_rows_are_told_with_a_shrunk_corpus(place: Place) -> None:
     rows = documents(6)
     place.build(rows)
@@ -205,6 +206,7 @@ def test_every_source_unmounted_is_refused_before_a_worker_starts(
     assert sources.build(allow_shrink=True).documents == 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanished_is_bad_input_even_where_documents_may_go(sources: Place) -> None:
     shutil.rmtree(sources.corpus / "news")
     with pytest.raises(BadInput, match="news does not exist"):
@@ -333,6 +335,7 @@ def test_the_gate_changes_no_byte_of_the_index(asked: Place) -> None:
     assert asked.build(questions=None).manifest == outcome.manifest
 
 
+@pytest.mark.slow
 def test_a_method_that_the_version_before_lacks_is_not_compared(asked: Place) -> None:
     rows = minerals()
     families = {"tri_graph": {"enabled": False}, "zoom_graph": {"enabled": False}}
@@ -516,6 +519,7 @@ def test_only_a_candidate_can_be_published_by_hand(kept: Place, capsys: pytest.C
     assert len(runs.list_runs(open_folder(kept.root))) == 2  # nothing was begun
 
 
+@pytest.mark.slow
 def test_a_run_that_was_refused_early_left_no_candidate(place: Place) -> None:
     rows = documents(12)
     place.build(rows)

@@ -29,6 +29,7 @@ def built() -> Iterator[Path]:
         yield folder / "store"
 
 
+@pytest.mark.slow
 def test_graphml_has_every_node_and_edge_of_a_build(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_model_that_answers_like_the_rules_gives_their_names(quick: Path) -> N
     assert asked == {(row["document_id"], row["name"]) for row in ruled if row["kind"] not in ("date", "number")}
 
 
+@pytest.mark.slow
 def test_an_index_is_asked_without_a_model_by_either_way_of_writing_a_name(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_misnamed_files_are_refused_by_name_and_counted(
     assert main(["report", "-c", str(configuration), "--output", str(tmp_path / "report.html")]) == 0
 
 
+@pytest.mark.slow
 def test_a_misnamed_file_is_read_under_a_new_name(corpus: Path, tmp_path: Path) -> None:
     plain = settings(tmp_path / "store", corpus, families=NO_FAMILIES)
     build(plain)

@@ -157,6 +157,7 @@ def test_a_later_run_of_the_process_sends_to_where_its_environment_says(
     assert not is_configured()
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_or_imported_unless_it_is_configured(
     chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

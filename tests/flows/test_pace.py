@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flows.pace import Pace, StageAtWork
 from indexmill.models.headway import Items
+from tests.deep import examples
 
 
 def test_waiting_for_a_worker_is_no_work() -> None:
@@ -74,6 +75,7 @@ def test_a_rate_follows_the_last_minute() -> None:
     assert pace.items_per_second(199.0, 1198) == pytest.approx(2.0, rel=0.1)
 
 
+@examples(20, deep=100)
 @given(rates=st.lists(st.floats(0.0, 1.0), min_size=20, max_size=200), parts=st.integers(1, 1000))
 def test_the_time_left_never_jumps(rates: list[float], parts: int) -> None:
     pace = Pace()
@@ -88,6 +90,7 @@ def test_the_time_left_never_jumps(rates: list[float], parts: int) -> None:
         before = left
 
 
+@examples(20, deep=100)
 @given(seconds=st.integers(30, 1000), parts=st.integers(1, 50))
 def test_steady_work_counts_down_steadily(seconds: int, parts: int) -> None:
     pace = Pace()

@@ -180,6 +180,7 @@ class Shares(Silent):
             self.texts.append(items)
 
 
+@pytest.mark.slow
 def test_a_build_of_one_shard_tells_how_far_its_vectors_are(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(30, words=200))
     chosen = settings(tmp_path / "store", corpus, shards={"document_tokens": 1_000_000})

@@ -83,6 +83,7 @@ def test_only_files_that_changed_are_read_and_the_version_is_that_of_an_empty_st
     assert (second.documents, second.manifest) == (12, folder.fresh())
 
 
+@pytest.mark.slow
 def test_a_night_without_a_change_reads_nothing_and_publishes_nothing(folder: Folder) -> None:
     first = folder.night()
     second = folder.night()
@@ -101,6 +102,7 @@ def test_an_unchanged_file_is_not_opened_unless_all_is_to_be_read(
     assert folder.night(full=True).manifest == folder.fresh() != first.manifest
 
 
+@pytest.mark.slow
 def test_a_file_as_young_as_the_listing_is_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_SETTLED", 3600.0)
     folder.night()
@@ -264,6 +266,7 @@ def test_a_damaged_reading_is_made_anew(folder: Folder, tables: str) -> None:
     assert folder.read == (0, 15)
 
 
+@pytest.mark.slow
 def test_rows_that_a_file_repeats_are_not_read_again(folder: Folder) -> None:
     row = json.dumps({"id": "one", "text": "Dario Penhale lives."}) + "\n"
     for name in ("a.jsonl", "b.jsonl", "c.jsonl"):

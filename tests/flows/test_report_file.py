@@ -41,6 +41,7 @@ def test_a_build_that_publishes_writes_the_report_of_its_version(place: Path) ->
     assert said.warnings == []
 
 
+@pytest.mark.slow
 def test_a_build_with_nothing_to_do_leaves_the_report_alone(place: Path) -> None:
     said = Warnings()
     built(place, 3, said)

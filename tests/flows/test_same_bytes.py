@@ -68,6 +68,7 @@ def shuffled(corpus: Path, folder: Path, files: int, seed: int) -> list[Path]:
     return paths
 
 
+@pytest.mark.slow
 def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
     forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
     assert plain.vectors_made == mixed.vectors_made == made.vectors_made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_workers_or_none_make_the_same_bytes(
     forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path, workers: int

@@ -147,6 +147,7 @@ def test_a_new_folder_that_another_process_takes_for_an_abandoned_one_is_made_ag
         os.close(descriptor)
 
 
+@pytest.mark.slow
 @pytest.mark.end_to_end
 def test_a_later_build_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(16, words=110))

@@ -67,6 +67,7 @@ def test_nothing_published_is_not_fresh(nights: Nights) -> None:
     assert found.problems == ("no version was published yet: run `indexmill build`",)
 
 
+@pytest.mark.slow
 def test_an_index_ages(built: Nights) -> None:
     assert built.look(0).age_seconds == 0
     early, late = built.look(26), built.look(26.1)
@@ -78,6 +79,7 @@ def test_an_index_ages(built: Nights) -> None:
     assert built.look(10_000, None).fresh
 
 
+@pytest.mark.slow
 def test_a_run_that_found_nothing_to_do_keeps_the_index_fresh(built: Nights) -> None:
     built.build(24, documents(4))
     found = built.look(49)
@@ -88,6 +90,7 @@ def test_a_run_that_found_nothing_to_do_keeps_the_index_fresh(built: Nights) -> 
     assert (found.version.version, found.version.age_seconds) == (1, 49 * HOUR)
 
 
+@pytest.mark.slow
 def test_a_refused_run_does_not(built: Nights) -> None:
     with pytest.raises(GateRefused):
         built.build(24, documents(1), max_shrink=0.2)
@@ -100,6 +103,7 @@ def test_a_refused_run_does_not(built: Nights) -> None:
     assert found.success.state == "published"
 
 
+@pytest.mark.slow
 def test_an_operation_that_does_not_read_the_corpus_does_not_either(built: Nights) -> None:
     with operation(built.store, "gc", clock=built.clock(24)):
         pass
@@ -120,6 +124,7 @@ def test_a_candidate_is_as_fresh_as_the_run_that_built_it(built: Nights) -> None
     assert not built.look(51).fresh
 
 
+@pytest.mark.slow
 def test_a_refused_build_is_a_state_of_its_own_at_any_age_until_one_goes_well(built: Nights) -> None:
     with pytest.raises(GateRefused):
         built.build(1, documents(1), max_shrink=0.2)
@@ -163,6 +168,7 @@ def test_an_index_that_was_taken_back_is_as_old_as_what_it_serves_until_a_build_
     assert built.look(27).state == "fresh"
 
 
+@pytest.mark.slow
 def test_runs_whose_versions_are_gone_are_no_version(built: Nights) -> None:
     for path in (built.folder / "store" / "refs").rglob("*.json"):
         path.unlink()
@@ -170,6 +176,7 @@ def test_runs_whose_versions_are_gone_are_no_version(built: Nights) -> None:
     assert (found.state, found.version, found.success) == ("unpublished", None, None)
 
 
+@pytest.mark.slow
 def test_a_hold_without_a_version_of_its_own_is_one_too(built: Nights) -> None:
     roll_back(built.store, 1, clock=built.clock(1))
     assert built.look(2).state == "on-hold"

@@ -67,6 +67,7 @@ def test_a_build_is_a_tree_of_steps_stages_and_parts(chosen: dict[str, Any]) -> 
     assert not any(one.failed for one in recorded.spans)
 
 
+@pytest.mark.slow
 def test_a_night_without_changes_makes_no_part(chosen: dict[str, Any]) -> None:
     build_inline(Configuration.model_validate(chosen), progress=Silent())
     recorded = built(chosen)
@@ -78,6 +79,7 @@ def test_a_night_without_changes_makes_no_part(chosen: dict[str, Any]) -> None:
     assert made == []
 
 
+@pytest.mark.slow
 def test_a_refused_run_and_one_that_comes_too_late_say_so(chosen: dict[str, Any], quick: Path) -> None:
     configuration = Configuration.model_validate(chosen)
     build_inline(configuration, progress=Silent())

@@ -250,6 +250,7 @@ print("done")
     )
 
 
+@pytest.mark.slow
 def test_a_fork_waits_for_what_is_loaded_but_not_for_ever() -> None:
     run(
         """

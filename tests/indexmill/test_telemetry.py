@@ -123,6 +123,7 @@ def test_an_answer_shows_its_calls_with_tokens_and_no_text(snapshot: Snapshot) -
         assert f"{text}" not in said(recorded), text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("endpoint")
 def test_a_call_that_fails_says_how_and_what_was_billed(snapshot: Snapshot) -> None:
     with LlmServer(faults=Faults(by_number={1: "429", 2: "content-filter"})) as server:

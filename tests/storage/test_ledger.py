@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import CorruptBlob, UnsupportedFormat
@@ -63,7 +63,7 @@ def test_a_record_that_cannot_be_used_is_replaced(store: FolderStore) -> None:
 
 
 @given(at=st.integers(min_value=0), flip=st.integers(min_value=1, max_value=255))
-@settings(max_examples=300)
+@examples(60, deep=300)
 def test_no_changed_byte_goes_unnoticed(at: int, flip: int) -> None:
     data = bytearray(entry().to_bytes())
     data[at % (len(data) - 1)] ^= flip  # but for the newline at the end
@@ -188,6 +188,7 @@ class Watched(FolderStore):
         return names
 
 
+@pytest.mark.slow
 def test_counting_holds_a_part_of_the_ledger_at_a_time(store: FolderStore) -> None:
     for number in range(1000):
         path = store.root / ledger_name(key(number))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from threadpoolctl import threadpool_limits
@@ -21,6 +21,7 @@ from benchmarks.clusterings.scan import scan
 from benchmarks.clusterings.spectral import leading, spectral
 from tasks.core.communities.graph import Labels, Weighted, in_order
 from tasks.core.communities.leiden import leiden
+from tests.deep import examples
 from tests.paths import ROOT
 from tests.tasks.core.communities.graphs import clique, random_graph, two_triangles, weighted_of
 
@@ -39,7 +40,7 @@ def clustering(request: pytest.FixtureRequest) -> Callable[[Weighted], Labels]:
 
 
 @pytest.mark.parametrize("name", CLUSTERINGS)
-@settings(max_examples=15)
+@examples(5, deep=15)
 @given(st.integers(1, 30), st.integers(0, 60), st.integers(0, 10**6))
 def test_every_node_is_in_one_community_and_they_are_numbered_in_order(
     name: str, size: int, links: int, seed: int

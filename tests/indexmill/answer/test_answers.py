@@ -380,6 +380,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message
 # --- batches
 
 
+@pytest.mark.slow
 def test_a_batch_keeps_calls_in_flight_and_gives_each_question_what_it_gets_alone(snapshot: Snapshot) -> None:
     questions = [f"Who paid for bridge {number}?" for number in range(12)] + [""]
     with LlmServer(echoed, seconds=0.05) as server:
@@ -412,6 +413,7 @@ def test_a_key_that_is_wrong_ends_a_batch(snapshot: Snapshot) -> None:
         assert len(server.requests) < 10
 
 
+@pytest.mark.slow
 def test_a_batch_with_faults_of_every_kind_is_answered(snapshot: Snapshot) -> None:
     kinds = ("429-seconds", "503", "drop", "drop-midway", "not-json", "wrong-schema", "fenced", "no-usage")
     faults = Faults(rates=dict.fromkeys(kinds, 0.07), seed=4)

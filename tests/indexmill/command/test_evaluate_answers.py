@@ -118,6 +118,7 @@ def test_without_right_answers_there_are_tokens_and_no_scores(snapshot: Snapshot
     assert told["input_tokens"] > 0
 
 
+@pytest.mark.slow
 def test_batches_answer_every_question_in_its_place(snapshot: Snapshot) -> None:
     questions = [Question(str(i), f"Who paid for bridge {i}?", (), None, (f"bridge {i}",)) for i in range(BATCH + 7)]
     with LlmServer(lambda chat: said(question_of(chat))) as server:

@@ -383,6 +383,7 @@ def test_an_unexpected_error_shows_its_traceback_only_when_asked(
     assert "Traceback" in run.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("closed", "printed"), [("2>&-", True), (">&-", False)])
 def test_a_closed_stream_ends_no_command(store: Path, closed: str, printed: bool) -> None:
     command = f"exec {sys.executable} -m indexmill snapshots --store {store} {closed}"

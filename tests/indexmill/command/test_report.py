@@ -46,6 +46,7 @@ def test_a_page_about_a_version_is_written_and_its_path_printed(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_a_page_goes_to_standard_output(run: Run, nights: Path, tmp_path: Path) -> None:
     written = run.text("report", "--store", nights, "-o", "-")
     assert written.startswith("<!DOCTYPE html>")

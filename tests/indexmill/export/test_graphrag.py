@@ -202,6 +202,7 @@ def test_every_reference_leads_somewhere(seed: int) -> None:
     assert sum(weights) == sum(len(set(one.relations)) for one in knowledge.said)
 
 
+@pytest.mark.slow
 def test_the_lists_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     knowledge = random_knowledge(3)
     whole = exported(knowledge)

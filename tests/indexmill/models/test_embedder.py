@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder, self_test
+from tests.deep import examples
 
 
-@settings(max_examples=40)
+@examples(8, deep=40)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_a_text_has_the_same_bits_in_any_company(texts: list[str], chance: object) -> None:
     embedder = HashEmbedder(max_tokens=24)

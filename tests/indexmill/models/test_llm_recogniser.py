@@ -20,6 +20,7 @@ from indexmill.models.llm_recogniser import PIECE_BYTES, SCHEMA, LlmRecogniser, 
 from indexmill.models.recogniser import Mention
 from indexmill.text.names import canonical_name
 from tests.corpora import documents
+from tests.deep import examples
 
 RECOGNISER = LlmRecogniser("Find names.", "v1", {"backend": "openai", "model": "m", "temperature": 0.0})
 
@@ -188,6 +189,7 @@ ANSWERS = st.fixed_dictionaries(
 )
 
 
+@examples(20, deep=100)
 @given(st.text("ab AB,.éあ東\u0301\n", max_size=60), ANSWERS, st.text("ab AB()", max_size=12))
 def test_mentions_of_any_answer_are_sorted_spans_of_the_text(text: str, answer: dict[str, Any], title: str) -> None:
     mentions, counts = found(text, answer, title)
@@ -238,6 +240,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
+@examples(20, deep=100)
 @given(TEXTS)
 def test_pieces_are_of_the_size_and_hold_all_of_the_text(text: str) -> None:
     cut = pieces(text)

@@ -489,6 +489,7 @@ def test_a_request_and_its_answer_do_not_show_their_texts() -> None:
 # --- many at once --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_many_calls_are_in_flight_at_once() -> None:
     async def all_of_them(llm: OpenAiLlm) -> list[Completion]:
         return await asyncio.gather(*(llm.complete(request(f"Text {number}")) for number in range(60)))
@@ -509,6 +510,7 @@ def test_a_call_that_is_given_up_leaves_no_connection() -> None:
     gc.collect()  # a connection that is left open warns now, and warnings are errors
 
 
+@pytest.mark.slow
 def test_one_model_serves_several_loops_and_threads() -> None:
     with LlmServer() as server:
         llm = llm_of(server)

@@ -182,6 +182,7 @@ def test_what_is_left_for_a_document_is_less_by_its_prompt(models: dict[str, Pat
         tokens_left(tokenizer_json(files), TOKENS, "the bridge " * 60)
 
 
+@pytest.mark.slow
 def test_every_file_that_shapes_vectors_is_in_the_fingerprint(copy: Callable[[str], Path]) -> None:
     folder = copy("last")
     files = ModelFiles("m", folder)
@@ -432,6 +433,7 @@ def test_what_openvino_does_not_run_is_told_what_does(copy: Callable[[str], Path
         convert(folder)
 
 
+@pytest.mark.slow
 def test_fields_of_a_fingerprint_that_came_later_are_left_out_where_nothing_is_to_say(models: dict[str, Path]) -> None:
     fingerprint = TorchEmbedder.open(models["mean"], prompts=Prompts("q", "d")).fingerprint
     later = {"files", "query_prompt", "document_prompt", "device", "whole_dimension"}

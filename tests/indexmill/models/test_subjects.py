@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from indexmill.models.recogniser import RulesRecogniser
 from indexmill.models.subjects import About, subjects_of
+from tests.deep import examples
 
 
 def about(text: str, title: str = "") -> About:
@@ -95,6 +96,7 @@ PIECES = st.sampled_from(
 )
 
 
+@examples(20, deep=100)
 @given(st.text(max_size=20), st.lists(PIECES | st.text(max_size=6), max_size=24).map(" ".join))
 def test_any_text_is_read(title: str, text: str) -> None:
     assert all(0 <= subject.start <= len(text) and subject.names for subject in about(text, title).subjects)

@@ -128,6 +128,7 @@ def test_the_policy_allows_the_pages_own_style_and_nothing_else(page: str) -> No
     assert not re.search(r"url\(|@import", parsed.style)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["page", "hostile"])
 def test_a_page_runs_nothing_loads_nothing_and_leads_nowhere(page: str, tmp_path: Path, store: str) -> None:
     parsed = Page(page if store == "page" else render_report(hostile_store(tmp_path / "s"), compare=1))
@@ -145,6 +146,7 @@ def test_what_documents_and_records_say_is_shown_as_text(tmp_path: Path) -> None
     assert not set(page) & set("\x00\x1b\u202e\u2028")
 
 
+@pytest.mark.slow
 def test_half_of_a_character_in_a_record_is_no_error(tmp_path: Path) -> None:
     end = new_record()
     end["report"]["warnings"] = ["\ud800 and the rest"]
@@ -244,6 +246,7 @@ def test_recall_at_different_depths_is_said_over_time(tmp_path: Path, page: str)
     assert said[:20] not in Page(page).text
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_exceeded_by_its_rounding_alone_is_kept(tmp_path: Path) -> None:
     end = new_record()
     end["plan"] = {"cost": {"planned": {"low": 0.1, "high": 0.2495}, "actual": 0.25}}
@@ -272,6 +275,7 @@ def test_a_run_that_was_killed_is_not_said_to_have_done_nothing(tmp_path: Path) 
         assert said not in text
 
 
+@pytest.mark.slow
 def test_a_store_without_records_has_a_page(tmp_path: Path) -> None:
     publish(tmp_path / "s")
     text = Page(render_report(tmp_path / "s")).text
@@ -291,6 +295,7 @@ def test_an_exported_folder_has_a_page(snapshot: Any, tmp_path: Path) -> None:
     assert "An exported folder holds one version." in text
 
 
+@pytest.mark.slow
 def test_rights_are_said_at_the_head(tmp_path: Path) -> None:
     writer = writer_of(tmp_path / "s", {"p": [Text("secret", "Secret", "One.", {"access": ["staff"]})]})
     writer.configuration = {"corpus": {"access": {"field": "access", "required": True}}}
@@ -351,6 +356,7 @@ def test_what_a_person_allowed_and_what_a_record_left_out_are_said(tmp_path: Pat
     assert "The shortest stretches, of 7 parts, are left out." in text
 
 
+@pytest.mark.slow
 def test_the_best_methods_missed_questions_come_first_ten_of_them_at_once(tmp_path: Path) -> None:
     end = new_record()
     end["report"]["quality"]["recall"] = {"bm25": 0.4, "fused": 0.8}

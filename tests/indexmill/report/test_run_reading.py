@@ -112,6 +112,7 @@ def test_values_of_any_form_are_no_error(start: dict[str, Any], stages: Any, tim
     assert run.seconds is None or run.seconds >= 0
 
 
+@examples(20, deep=100)
 @given(JSON)
 def test_a_stage_of_any_form_is_no_error(value: Any) -> None:
     run = record_of(

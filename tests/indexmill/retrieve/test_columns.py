@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.retrieve import columns
+from tests.deep import examples
 
 KEYS = st.lists(st.integers(0, 6), max_size=30)
 VALUES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -47,6 +48,7 @@ def test_the_best_of_each_key_is_its_first_largest(data: st.DataObject) -> None:
         assert (-value, place) == min(own)
 
 
+@examples(20, deep=100)
 @given(st.data(), st.integers(1, 4), st.sampled_from([1, 100, 30_000]))
 def test_the_first_of_each_owner_are_its_largest(data: st.DataObject, count: int, apart: int) -> None:
     keys, values = keyed(data)
@@ -69,6 +71,7 @@ def test_matches_are_found_by_the_whole_value(values: list[int], within: list[in
     assert found.tolist() == [value in column for value in some]
 
 
+@examples(20, deep=100)
 @given(st.data())
 def test_sums_are_added_in_their_order(data: st.DataObject) -> None:
     keys, _ = keyed(data)

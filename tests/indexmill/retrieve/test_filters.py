@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
@@ -363,7 +363,7 @@ def compares(cell: Any, sign: str, wanted: Any) -> bool:
     return bool(compare(cell, wanted))
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     questions=st.integers(1, 5),

@@ -23,6 +23,7 @@ from indexmill.store import tables
 from indexmill.store.listing import Artifact
 from indexmill.store.tables import locations_type, read_table
 from schemas.tables import DOCUMENTS
+from tests.deep import examples
 from tests.indexmill import small_snapshot
 from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import Text, writer_of
@@ -210,6 +211,7 @@ def test_a_span_stands_where_its_characters_do(
     assert len(found.boxes if found else ()) == boxes
 
 
+@examples(20, deep=100)
 @given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted), st.integers(0, 60), st.integers(1, 20))
 def test_pages_are_those_of_every_character(starts: list[int], start: int, length: int) -> None:
     located = column([(at, page, [0.0, 0.0, page, page]) for page, at in enumerate(starts, start=1)])

@@ -34,6 +34,7 @@ def test_links_are_added_up_by_rows_and_by_columns(links: list[tuple[int, int, i
         assert (across.indptr.dtype, across.indices.dtype, down.indices.dtype) == (np.int64, np.int32, np.int32)
 
 
+@examples(20, deep=100)
 @given(values=st.lists(st.integers(-(2**62), 2**62)))
 def test_distinct_values_ascend(values: list[int]) -> None:
     assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))

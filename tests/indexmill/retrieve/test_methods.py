@@ -110,6 +110,7 @@ def test_all_methods_are_held(snapshot: Snapshot) -> None:
     assert set(snapshot.methods) == set(METHODS)
 
 
+@pytest.mark.slow
 @METHOD
 def test_odd_questions_have_hits_or_none(snapshot: Snapshot, method: str) -> None:
     found = snapshot.retrieve_batch(ODD, method=method, k=5)
@@ -164,6 +165,7 @@ def test_hits_are_distinct_and_best_first_and_fewer_are_the_first_of_more(snapsh
             assert [hit.kind for hit in many].count("text") == snapshot.manifest.corpus.passages
 
 
+@pytest.mark.slow
 @METHOD
 def test_a_filter_leaves_k_hits_where_k_exist(snapshot: Snapshot, method: str) -> None:
     asked = questions(snapshot)
@@ -176,6 +178,7 @@ def test_a_filter_leaves_k_hits_where_k_exist(snapshot: Snapshot, method: str) -
     assert nothing == [[] for _ in asked]
 
 
+@pytest.mark.slow
 @METHOD
 def test_vectors_made_elsewhere_are_enough(snapshot: Snapshot, method: str) -> None:
     known = questions(snapshot)[len(ODD) :]

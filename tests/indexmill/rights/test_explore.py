@@ -124,6 +124,7 @@ def served(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield Served(server, headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["nobody", "half"])
 def test_a_page_is_that_of_the_library_under_the_rights_of_the_token(
     served: Served, snapshot: Snapshot, reader: str

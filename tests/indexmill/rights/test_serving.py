@@ -119,6 +119,7 @@ async def use(client: Client, may: set[int]) -> None:
     assert leaks(told, ()) == set()
 
 
+@pytest.mark.slow
 def test_tools_over_http_read_as_the_token(served: Served) -> None:
     async def play(caller: str) -> None:
         async with (

@@ -122,6 +122,7 @@ def test_documents_are_walked_over_without_hidden_ones_and_names_that_only_these
     assert not may[whole[whole >= len(documents)]].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["bm25", "dense", "tri_graph", "zoom_graph", "lsh_tree", "community_tree", "heterograph", "fused"]
 )

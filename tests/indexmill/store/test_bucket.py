@@ -120,6 +120,7 @@ assert bucket.read("by-child") == b"x"
 """
 
 
+@pytest.mark.slow
 def test_a_child_forked_after_the_first_request_is_refused_and_does_no_harm(s3: str) -> None:
     command = [sys.executable, "-c", CHILD, bucket_of(s3)]
     subprocess.run(command, check=True, timeout=120, cwd=ROOT)

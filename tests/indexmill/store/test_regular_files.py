@@ -94,6 +94,7 @@ def test_what_is_no_file_of_its_length_in_a_store_is_refused_unread(tmp_path: Pa
     assert names.get(which, which).rpartition("/")[2] in told
 
 
+@pytest.mark.slow
 def test_a_removal_that_is_no_file_is_refused(tmp_path: Path) -> None:
     publish(tmp_path / "store")
     path = tmp_path / "store" / removal_name(1)

@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from indexmill.text.markdown import code, json_block, table_of
 from indexmill.text.printable import one_line
+from tests.deep import examples
 
 READER = MarkdownIt("commonmark").enable("table")
 
@@ -63,6 +64,7 @@ def test_a_table_has_the_cells_that_were_given(rows: list[tuple[str, str]]) -> N
         assert re.sub(r"\\+\|", "|", one) == re.sub(r"\\+\|", "|", other)
 
 
+@examples(20, deep=100)
 @given(st.dictionaries(HOSTILE, HOSTILE))
 def test_a_block_of_json_is_one_block(value: dict[str, str]) -> None:
     (token,) = READER.parse(json_block(value))

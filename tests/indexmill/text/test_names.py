@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.text.names import MAX_NAME_LENGTH, NameIndex, canonical_name, canonical_words, entity_id
+from tests.deep import examples
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,7 @@ def test_an_entity_id_is_the_start_of_a_digest() -> None:
     assert entity_id("nasa") == hashlib.sha256(b"entity\0nasa").hexdigest()[:32]
 
 
+@examples(20, deep=100)
 @given(st.lists(st.text(alphabet="abcd ", min_size=1, max_size=6), unique=True, max_size=40), st.data())
 def test_the_index_finds_exactly_the_names_it_holds(names: list[str], data: st.DataObject) -> None:
     held = data.draw(st.sets(st.sampled_from(names))) if names else set()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tasks.core.order import in_order
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.step import Step
+from tests.deep import examples
 
 
 def nothing(_: Part[object]) -> Outputs:
@@ -67,6 +68,7 @@ def test_an_input_may_say_which_stage_makes_it() -> None:
     assert found[-1].needs == ("b",)
 
 
+@examples(20, deep=100)
 @given(st.lists(st.sets(st.integers(0, 9)), max_size=10))
 def test_every_step_follows_what_it_needs(reads: list[set[int]]) -> None:
     """Steps that read only what steps of a lower number make, given in the reverse order."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.shards import assign, estimate_tokens, hash_order, id_hash, id_hashes, shard_groups
+from tests.deep import examples
 
 Weights = dict[str, int]
 
@@ -27,6 +28,7 @@ def bits_of(name: str) -> str:
     return "".join(f"{byte:08b}" for byte in id_hash(name))
 
 
+@examples(20, deep=100)
 @given(WEIGHTS, LIMITS)
 def test_shards_partition_the_ids_within_bounds(weights: Weights, limit: int) -> None:
     shards = shards_of(weights, limit)
@@ -44,6 +46,7 @@ def test_shards_partition_the_ids_within_bounds(weights: Weights, limit: int) ->
     assert not any(other.startswith(one) for one in labels for other in labels if one != other)
 
 
+@examples(20, deep=100)
 @given(WEIGHTS, LIMITS, st.randoms())
 def test_the_order_of_the_ids_does_not_matter(weights: Weights, limit: int, random: object) -> None:
     shuffled = list(weights.items())
@@ -51,6 +54,7 @@ def test_the_order_of_the_ids_does_not_matter(weights: Weights, limit: int, rand
     assert shards_of(dict(shuffled), limit) == shards_of(weights, limit)
 
 
+@examples(20, deep=100)
 @given(WEIGHTS, LIMITS, st.text(max_size=8), st.integers(0, 100))
 def test_growth_splits_only_the_leaf_it_touches_and_shrinkage_joins_it_again(
     weights: Weights, limit: int, name: str, weight: int
@@ -121,6 +125,7 @@ def test_groups_of_shards_partition_them_within_bounds(weights: Weights, limit: 
             assert sum(label.startswith(group[:-1]) for label in labels) > most
 
 
+@pytest.mark.slow
 def test_a_million_documents_take_seconds() -> None:
     hashes = np.random.default_rng(0).integers(0, 256, (1_000_000, 32), dtype=np.uint8)
     tokens = np.full(1_000_000, 500, dtype=np.int64)

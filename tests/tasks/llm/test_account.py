@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from indexmill.errors import BudgetReached, ConfigurationError
 from schemas.config import LlmSettings, Price
 from tasks.llm.account import Account, AskingEnded, Limits, Rates, Spent, price_of
+from tests.deep import examples
 
 PRICE = Price(input_per_million=0.15, output_per_million=0.60)
 
@@ -171,6 +172,7 @@ STEPS = st.one_of(
 )
 
 
+@examples(20, deep=100)
 @given(
     st.lists(STEPS, max_size=60),
     st.integers(0, 3000),

@@ -191,6 +191,7 @@ def test_many_calls_are_in_flight_and_no_more_than_allowed(store: FolderStore) -
 LASTING = {"401": LlmForbidden, "403": LlmForbidden, "404": LlmError, "429-quota": LlmForbidden}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS - {"400", "422", *LASTING, *WITHHELD}))
 def test_after_any_fault_the_answers_are_the_same(store: FolderStore, kind: str) -> None:
     wanted = requests(3)

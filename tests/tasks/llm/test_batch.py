@@ -106,6 +106,7 @@ def test_questions_are_split_by_the_limits_of_a_file(
     assert [len(batch.lines) for batch in server.batches.batches.values()][3:] == [3, 3, 3]
 
 
+@pytest.mark.slow
 def test_equal_questions_and_answered_ones_are_in_no_batch(server: LlmServer, bench: Bench) -> None:
     bench.fill(questions(6))
     counts = bench.fill([*questions(10), *questions(10)])
@@ -119,6 +120,7 @@ def test_a_few_questions_are_left_to_direct_calls(server: LlmServer, bench: Benc
     assert server.batches.calls["upload"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fate", ["expired", "empty"])
 def test_an_expired_batch_is_completed_by_another(server: LlmServer, bench: Bench, fate: str) -> None:
     server.batches.plan = Plan(fates={1: fate})
@@ -128,6 +130,7 @@ def test_an_expired_batch_is_completed_by_another(server: LlmServer, bench: Benc
     nothing_paid_twice(server, bench, 13)
 
 
+@pytest.mark.slow
 def test_batches_that_keep_expiring_are_given_up_for_direct_calls(server: LlmServer, bench: Bench) -> None:
     server.batches.plan = Plan(fates=dict.fromkeys(range(1, 99), "empty"))
     bench.fill(questions(5))
@@ -228,6 +231,7 @@ def test_a_short_queue_gets_smaller_batches_one_after_the_other(server: LlmServe
     nothing_paid_twice(server, bench, 17)
 
 
+@pytest.mark.slow
 def test_batches_wait_for_each_other_where_the_queue_is_full(server: LlmServer, bench: Bench) -> None:
     server.batches.plan = Plan(queue=8, looks=3)
     bench.fill(questions(17), batch_largest=8)
@@ -240,6 +244,7 @@ def test_a_queue_without_any_room_is_an_error(server: LlmServer, bench: Bench) -
         bench.fill(questions(12))
 
 
+@pytest.mark.slow
 def test_the_budget_cuts_batches_and_is_never_exceeded(server: LlmServer, bench: Bench) -> None:
     bench.quota = purse = Purse()
     bench.fill(questions(4, "Orrin"))
@@ -272,6 +277,7 @@ def test_a_lost_answer_to_the_start_starts_no_second_batch(
     nothing_paid_twice(server, bench, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop", "500"])
 def test_a_start_that_never_arrived_is_made_again(server: LlmServer, bench: Bench, fault: str) -> None:
     server.batches.plan = Plan(calls={("create", 1): fault})

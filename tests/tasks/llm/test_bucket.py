@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.llm.bucket import MINUTE, TokenBucket
+from tests.deep import examples
 
 
 def taken(limit: int, amounts: list[int], arrivals: list[float] | None = None) -> list[tuple[float, int]]:
@@ -22,6 +23,7 @@ def taken(limit: int, amounts: list[int], arrivals: list[float] | None = None) -
     return found
 
 
+@examples(20, deep=100)
 @given(
     st.integers(1, 1000),
     st.lists(st.tuples(st.integers(1, 1500), st.floats(0, 300)), min_size=1, max_size=40),

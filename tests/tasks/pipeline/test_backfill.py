@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from tasks.pipeline.backfill import WAVE_TOKENS, Pace, Waves
 from tasks.stages.ingest.shard_plan import Shard
+from tests.deep import examples
 
 
 def shards(*tokens: int) -> list[Shard]:
     return [Shard(f"p{number}", number, 10, held, "", "") for number, held in enumerate(tokens)]
 
 
+@examples(20, deep=100)
 @given(st.lists(st.integers(0, WAVE_TOKENS * 2), max_size=30), st.none() | st.integers(1, 40))
 def test_waves_hold_every_shard_once_in_order_and_no_more_than_they_may(tokens: list[int], most: int | None) -> None:
     cut = Waves(most).cut(shards(*tokens))

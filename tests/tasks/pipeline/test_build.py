@@ -130,6 +130,7 @@ def test_a_cold_build_makes_every_part_and_the_same_bytes(index: Index) -> None:
     assert (cold.parts_reused, cold.parts_differing, cold.manifest) == (0, 0, first.manifest)
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_told_who_holds_the_lease(index: Index) -> None:
     store = init_folder(index.root)
     with acquire(store, "first"), pytest.raises(LeaseLost, match="first"):
@@ -149,6 +150,7 @@ def test_refused_rows_are_counted_kept_and_do_not_stop_the_rest(index: Index, tm
     assert sorted(rows.column("reason").to_pylist()) == ["duplicate-id", "no-text", "not-json", "not-utf8", "nul"]
 
 
+@pytest.mark.slow
 def test_refused_rows_with_line_ends_are_printed_one_a_line(
     index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_corpus_without_a_document_is_refused(index: Index, tmp_path: Path) ->
         built(index.root, corpus)
 
 
+@pytest.mark.slow
 def test_every_document_can_go(index: Index) -> None:
     index.build(documents(3))
     outcome = index.build({})

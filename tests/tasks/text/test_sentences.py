@@ -3,10 +3,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.text.sentences import HEADING, PARAGRAPH, segments, sentence_spans
+from tests.deep import examples
 
 
 def cut(text: str) -> list[str]:
@@ -114,7 +115,7 @@ def test_a_sentence_across_windows_is_not_cut() -> None:
 PIECES = ["\n", " ", ". ", "? ", "```\n", "~~~\n", "# ", "- ", "1. ", "| ", "===\n", "    ", "\r\n", "e.g. ", "。", '"']
 
 
-@settings(max_examples=150)
+@examples(30, deep=150)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=40).map("".join))
 @example("a\ud800b. C")
 @example("\x00. \u2028 \u200b")

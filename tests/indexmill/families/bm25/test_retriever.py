@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
@@ -140,7 +140,7 @@ def exact(found: Ranked) -> tuple[list[int], bytes, set[tuple[int, int, float]]]
     return found.rows.tolist(), found.scores.tobytes(), set(parts)
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(texts=st.lists(words, min_size=1, max_size=40), question=words, k=st.integers(1, 45), data=st.data())
 def test_a_filter_leaves_the_best_of_those_that_are_allowed(
     texts: list[str], question: str, k: int, data: st.DataObject

@@ -35,6 +35,7 @@ from indexmill.families.community_tree.level_texts import content_of, levels_of
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from indexmill.models.patience import Patience
+from tests.deep import examples
 from tests.indexmill.families.community_tree.test_retriever import written
 from tests.indexmill.running import Run
 from tests.llm_rules import texts_of
@@ -368,6 +369,7 @@ def test_where_nothing_fits_the_first_is_cut(word: str) -> None:
     assert 400 < prompt_tokens(merge) - text_tokens(QUESTION) <= 700
 
 
+@examples(20, deep=100)
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=20), st.integers(650, 3000), st.sampled_from("aé橋"))
 def test_prompts_keep_their_limit_whatever_the_texts(sizes: list[int], limit: int, letter: str) -> None:
     words = [f"{letter * (size % 7 + 1)} " * size for size in sizes]
@@ -548,6 +550,7 @@ def test_a_question_is_answered_from_k_hits_of_every_level(snapshot: Snapshot) -
     assert reports == ["Builders\n\nAda Venn and her bridge"]
 
 
+@pytest.mark.slow
 def test_questions_share_the_line_and_each_gets_what_it_gets_alone(snapshot: Snapshot) -> None:
     questions = [*(f"Who knows {word} of the river?" for word in ("Ada", "Ilse", "stone", "lamps", "hills")), ""]
     with LlmServer(echoed, seconds=0.03) as server:
@@ -562,6 +565,7 @@ def test_questions_share_the_line_and_each_gets_what_it_gets_alone(snapshot: Sna
     assert tuple(sums) == billed
 
 
+@pytest.mark.slow
 def test_faults_of_every_kind_are_lived_through(snapshot: Snapshot) -> None:
     kinds = ("429-seconds", "503", "drop", "drop-midway", "not-json", "wrong-schema", "fenced", "no-usage")
     questions = [f"Who knows number {number}?" for number in range(8)]

@@ -55,6 +55,7 @@ def recall(found: np.ndarray, true: np.ndarray) -> float:
     return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), true.tolist(), strict=True)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [clustered, spread])
 @pytest.mark.parametrize("levels", [1, 3])
 def test_most_of_the_nearest_are_found_on_every_level(kind, levels: int) -> None:  # type: ignore[no-untyped-def]

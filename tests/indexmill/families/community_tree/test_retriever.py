@@ -229,6 +229,7 @@ def test_a_named_entity_that_a_filter_leaves_out_is_not_shown(store: Path) -> No
         assert not {"Marrow Bridge", "Ada Venn"} & set(titles(of_kind(hits, "entity")))
 
 
+@pytest.mark.slow
 def test_what_is_said_in_a_document_that_a_filter_leaves_out_moves_no_score(store: Path, tmp_path: Path) -> None:
     venn, bridge, *others = THINGS
     things = [replace(venn, description="a smith of lamps"), replace(bridge, description="cold water"), *others]
@@ -326,6 +327,7 @@ def test_passages_that_no_node_speaks_for_rank_as_dense_ranks_them(store: Path) 
 # What every method promises
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"k_level": 2, "levels": 1}, {"token_budget": 12}, {"passages": 0}])
 @pytest.mark.parametrize("where", [None, {"document_id": ["d0", "d1", "d5", "d6", "d7"]}])
 def test_a_batch_gives_each_question_what_it_gets_alone(

@@ -325,6 +325,7 @@ def test_only_so_many_levels_are_searched() -> None:
             assert one.rows.tolist() == other.rows.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filtered", [False, True])
 def test_a_batch_finds_for_each_question_what_it_finds_alone(filtered: bool) -> None:
     tree, asked = random_tree(2000, seed=5)  # more than are compared as a whole: the index is walked

@@ -144,6 +144,7 @@ def reason(hit: Hit) -> dict[str, Any]:
 # Hits
 
 
+@pytest.mark.slow
 def test_five_kinds_of_nodes_are_one_list_best_first(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         for question in (one for one in QUESTIONS if one):
@@ -430,6 +431,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(
         gives_alone_what_a_batch_gives(snapshot, QUESTIONS, 12, **given)  # more than go together
 
 
+@pytest.mark.slow
 def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         retriever = snapshot.retriever("heterograph")

@@ -179,6 +179,7 @@ def test_a_summary_names_its_layer_its_passages_and_their_documents(store: Path)
         assert [hit.explanation for hit in bare] == [None] * 3
 
 
+@pytest.mark.slow
 def test_patterns_and_budgets_hold_for_every_question(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         for question in (one for one in QUESTIONS if one):

@@ -458,7 +458,7 @@ def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np
 
 
 @given(st.data())
-@settings(max_examples=60)
+@examples(12, deep=60)
 def test_matrices_count_mentions_in_any_order(data: st.DataObject) -> None:
     of_passage = sorted(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))
     rows = data.draw(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from indexmill.families.zoom_graph import fine as zoom_fine
 from indexmill.families.zoom_graph.fine import FineWalk, Local, sentence_scores
+from tests.deep import examples
 
 
 def local(seed: int, sentences: int = 14, entities: int = 6) -> Local:
@@ -104,7 +105,7 @@ def test_no_entity_no_scores() -> None:
     assert not scores_of(none, FineWalk(0.9, 1.0, 0.5)).any()
 
 
-@settings(max_examples=25)
+@examples(5, deep=25)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 150), st.integers(1, 9)), min_size=1, max_size=12))
 def test_a_graph_gets_to_the_bit_what_it_gets_alone(drawn: list[tuple[int, int, int]]) -> None:
     graphs = [local(seed, sentences, entities) for seed, sentences, entities in drawn]

@@ -93,6 +93,7 @@ def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, mo
     assert max(counts) > 1
 
 
+@pytest.mark.slow
 def test_a_hit_carries_the_sentences_that_are_kept(snapshot: Snapshot) -> None:
     setting = open_zoom_graph(snapshot).parameters
     for hits in snapshot.retrieve_batch(questions(snapshot), method="zoom_graph", k=snapshot.manifest.corpus.passages):
@@ -104,6 +105,7 @@ def test_a_hit_carries_the_sentences_that_are_kept(snapshot: Snapshot) -> None:
             assert all(sentence["text"] in hit.text for sentence in one["sentences"])
 
 
+@pytest.mark.slow
 def test_pruning_keeps_the_share_that_is_asked_for_and_drops_no_document(snapshot: Snapshot) -> None:
     asked = questions(snapshot)
     vectors = snapshot.encode(asked)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tasks.core.communities import augment
 from tasks.core.communities.augment import FLOOR, codicil, knn, none, weighted
 from tasks.core.communities.graph import Graph, graph_of
+from tests.deep import examples
 from tests.tasks.core.communities.graphs import vector_of, vectors_of
 
 NONE = np.empty((0, 2), dtype=np.int64)
@@ -46,7 +47,7 @@ def test_equal_vectors_are_linked_to_the_smallest_ids() -> None:
     assert weighted(graph, knn(graph, k=1)).weights.tolist() == [1.0, 1.0, 1.0]
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(st.integers(0, 40), st.integers(1, 6), st.sampled_from([-1.0, 0.0, 0.3]), st.integers(1, 200), st.booleans())
 def test_knn_is_what_comparing_one_by_one_finds(size: int, k: int, threshold: float, tile: int, doubled: bool) -> None:
     ids = [f"{row:02}" for row in range(size)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.clusterings.levels import Level, earlier_names, start_from
@@ -43,7 +43,7 @@ def known(clusters: Clusters) -> dict[str, str]:
     return {node: communities[row] for node, row in zip(hex_ids(clusters.nodes), clusters.labels.tolist(), strict=True)}
 
 
-@settings(max_examples=150)
+@examples(30, deep=150)
 @given(_MEMBERS)
 def test_communities_are_those_of_the_pure_code(members: Members) -> None:
     made, level = clustered(1, members)

@@ -9,7 +9,7 @@ import igraph
 import leidenalg
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.communities.augment import weighted
@@ -94,7 +94,7 @@ def test_threads_that_cluster_at_once_do_not_disturb_each_other(monkeypatch: pyt
     assert list(together) == alone * 3
 
 
-@settings(max_examples=40)
+@examples(8, deep=40)
 @given(st.integers(1, 60), st.integers(0, 200), st.sampled_from([0, 5]), st.integers(0, 10**6))
 def test_leiden_from_its_own_result_stays_there(size: int, links: int, largest: int, seed: int) -> None:
     """Unless going on from there is worth more than `patience`: a bound on sizes may leave that much undone."""

@@ -116,7 +116,7 @@ def test_the_graph_of_every_level(
         np.testing.assert_array_equal(built.index.vectors[rows], on_grid(one.vectors[built.sources[rows]]))
 
 
-@settings(max_examples=30)
+@examples(6, deep=30)
 @given(
     st.integers(0, 150),
     st.integers(0, 60),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def made_of(corpus: Corpus, **changes: Any) -> dict[str, str]:
     return dict(zip(made["owner"].to_pylist(), made["made_of"].to_pylist(), strict=True))
 
 
+@pytest.mark.slow
 def test_each_important_entity_reads_of_its_units_and_relations_in_its_own_shard(store: FolderStore) -> None:
     held, graph = put_corpus(store, many(), NAMES), many().first()
     outputs = Parts(store).make(STAGE, spec(held)).receipt.outputs
@@ -186,6 +188,7 @@ def test_the_order_of_rows_leaves_no_trace() -> None:
     assert made_of(many().shuffled(3)) == made_of(many())
 
 
+@pytest.mark.slow
 def test_a_plan_knows_the_part(store: FolderStore) -> None:
     held, parts = put_corpus(store, many(), NAMES), Parts(store)
     for writer in (EXTRACTIVE, MODEL):

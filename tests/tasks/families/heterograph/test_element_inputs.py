@@ -79,6 +79,7 @@ def test_the_tables_of_a_group_are_of_its_communities_in_their_order(store: Fold
     assert made.count("communities_read", "hetero_elements_read") == len(seen)
 
 
+@pytest.mark.slow
 def test_what_is_read_is_capped_and_small_communities_are_left_out(store: FolderStore) -> None:
     made = night(store, reading={"units": 2, "relations": 1, "attributes": 0})
     kinds = [row["kind"] for row in rows(made, "element_read")]
@@ -87,6 +88,7 @@ def test_what_is_read_is_capped_and_small_communities_are_left_out(store: Folder
     assert night(store, reading={"fewest": 9}).outputs("hetero_elements_read") != {}
 
 
+@pytest.mark.slow
 def test_an_edit_changes_what_its_own_community_is_made_of_alone(store: FolderStore) -> None:
     before = night(store)
     after = night(store, before=before, more={"vell": ("Rook came to Vell.",)}, reading={"units": 9})
@@ -97,6 +99,7 @@ def test_an_edit_changes_what_its_own_community_is_made_of_alone(store: FolderSt
     assert before.outputs("hetero_elements_read") == same.outputs("hetero_elements_read")  # four units, nine at most
 
 
+@pytest.mark.slow
 def test_of_a_town_that_is_gone_nothing_is_read(store: FolderStore, quick: Path) -> None:
     after = night(store, *TOWNS[1:], before=night(store))
     fresh = night(init_folder(quick / "fresh"), *TOWNS[1:])
@@ -104,6 +107,7 @@ def test_of_a_town_that_is_gone_nothing_is_read(store: FolderStore, quick: Path)
     assert not any("Vell" in row["text"] for row in rows(after, "element_read"))
 
 
+@pytest.mark.slow
 def test_what_writes_and_what_a_community_is_called_after_are_part_of_what_it_is_made_of(store: FolderStore) -> None:
     def made_of(**changes: Any) -> dict[str, str]:
         made = night(store, **changes)

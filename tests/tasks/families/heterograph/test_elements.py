@@ -79,6 +79,7 @@ def test_without_a_model_each_community_has_one_element_of_its_own_words(store: 
     assert vell["stand_in"] is False
 
 
+@pytest.mark.slow
 def test_a_night_writes_again_what_changed_and_copies_the_rest(store: FolderStore, quick: Path) -> None:
     before = night(store)
     made = night(store, before=before, more=NEW)

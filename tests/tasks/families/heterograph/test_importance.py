@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.families.heterograph.graph import linked
 from tasks.families.heterograph.importance import PIVOTS, betweenness, important, pivots, stable_order
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import Corpus, corpora, corpus_of, ids, prize, unit
 
 
@@ -35,6 +36,7 @@ def test_other_parts_of_a_graph_are_not_reached() -> None:
     assert betweenness(links(3), np.arange(3)).tolist() == [0, 0, 0]
 
 
+@examples(20, deep=100)
 @given(st.integers(1, 12), st.data())
 def test_betweenness_is_that_of_another_library(size: int, data: st.DataObject) -> None:
     ends = st.integers(0, size - 1)

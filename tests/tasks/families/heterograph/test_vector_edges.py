@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.retrieve.grid import on_grid
 from tasks.core.neighbours import ListSettings
 from tasks.families.heterograph.vector_edges import clusters_of, matched, near_pairs
+from tests.deep import examples
 from tests.tasks.families.heterograph.graphs import unit_vectors
 
 
@@ -32,6 +34,7 @@ def test_what_has_no_neighbours() -> None:
     assert near_pairs(["a", "b", "c"], zero, 0).shape == (0, 2)
 
 
+@examples(20, deep=100)
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**16))
 def test_pairs_are_those_of_exact_neighbours(count: int, k: int, seed: int) -> None:
     vectors = unit_vectors(count, seed)
@@ -44,6 +47,7 @@ def test_pairs_are_those_of_exact_neighbours(count: int, k: int, seed: int) -> N
     assert near_pairs(names(count), vectors, k).tolist() == sorted(map(list, expected))
 
 
+@pytest.mark.slow
 def test_lists_find_nearly_the_same_pairs() -> None:
     vectors = unit_vectors(1200, 1)
     exact = {tuple(pair) for pair in near_pairs(names(1200), vectors, 10).tolist()}
@@ -85,6 +89,7 @@ def test_nothing_to_match() -> None:
 rows = st.lists(st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.booleans()), max_size=20)
 
 
+@examples(20, deep=100)
 @given(rows)
 def test_edges_are_all_pairs_that_coincide(drawn: list[tuple[int, int, bool]]) -> None:
     clusters, communities, elements = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.config import LlmSettings
@@ -16,6 +16,7 @@ from tasks.families.heterograph.attributes import _Attributes
 from tasks.families.heterograph.elements import Element, _Elements, most_output
 from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.writing import TextSettings
+from tests.deep import examples
 from tests.tasks.making import UNASKED, bound, part_with
 
 UNITS = ["Ada Marl built the bridge of Vell in 1801.", "The old bridge of Vell was crossed by nobody else that year."]
@@ -74,7 +75,7 @@ def test_an_element_is_of_the_texts_own_sentences_under_the_names_that_most_tell
     assert element(store).fallback(read("", S=[river])) == [Element(river, river)]
 
 
-@settings(max_examples=50)
+@examples(10, deep=50)
 @given(st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=6), st.text(max_size=400))
 def test_an_element_always_says_something_within_bounds(store: FolderStore, texts: list[str], shown: str) -> None:
     (made,) = element(store, tokens=20).fallback(read(shown, S=[f"Ada saw {one}." for one in texts]))

@@ -22,6 +22,7 @@ from tasks.families.lsh_tree.blocks import (
     most_of,
 )
 from tasks.families.lsh_tree.segmentation import gray_ranks
+from tests.deep import examples
 
 CODES = st.lists(st.sampled_from([0, 1, 2, 7, 2**63, 2**63 + 5, 2**64 - 1]) | st.integers(0, 2**64 - 1), max_size=120)
 
@@ -62,6 +63,7 @@ def test_another_summary_leaves_the_other_blocks_as_they_are() -> None:
     assert 1 <= len(changed) <= 2  # a block that is full is two
 
 
+@examples(20, deep=100)
 @given(CODES, st.integers(1, 20))
 def test_a_text_is_found_in_its_block_by_its_path(codes: list[int], most: int) -> None:
     ids, words = ids_of(len(codes)), np.array(codes, np.uint64)
@@ -82,6 +84,7 @@ def test_a_passage_is_found_in_the_shard_of_its_document() -> None:
     assert Places([]).of(np.empty(0, np.uint64), ids_of(0)) == []
 
 
+@examples(20, deep=100)
 @given(CODES, st.integers(1, 5), st.integers(0, 6))
 def test_groups_are_subtrees_of_so_many_blocks(codes: list[int], most: int, blocks: int) -> None:
     labels = list(blocks_of(ids_of(len(codes)), np.array(codes, np.uint64), most, "c"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.lsh_scale import layers_over
@@ -67,7 +67,7 @@ def ids(layers: Sequence[Layer]) -> list[list[str]]:
     return [hex_ids(layer.ids) for layer in layers]
 
 
-@settings(max_examples=30)
+@examples(6, deep=30)
 @given(
     st.lists(st.sets(st.integers(0, 400), max_size=150), min_size=1, max_size=4),
     st.sampled_from([0, 3]),

@@ -131,7 +131,7 @@ def trie(keys: np.ndarray, vectors: np.ndarray, smallest: int, largest: int) -> 
     return build(list(range(len(keys))), 0, False)
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(st.sampled_from(KINDS), st.integers(1, 120), BOUNDS, st.integers(0, 999))
 def test_segments_are_those_of_the_trie(kind: str, rows: int, bounds: tuple[int, int], seed: int) -> None:
     keys, vectors = keys_of(rows), made(kind, rows, seed)

@@ -105,6 +105,7 @@ def test_codes_are_of_the_passages_vectors_and_of_the_middle_child_of_a_summary(
             codes[node] = code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 12, 13])
 def test_a_corpus_that_fits_into_one_segment_has_no_summary(index: Index, count: int) -> None:
     rows = documents(count)

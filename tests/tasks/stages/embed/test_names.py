@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder
@@ -19,6 +19,7 @@ from storage.tables import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.names import STAGE, estimate
+from tests.deep import examples
 from tests.storage.quick import quick_folder
 from tests.tasks.making import Parts, embedded
 
@@ -54,7 +55,7 @@ def test_a_row_is_the_direction_of_a_name(store: FolderStore) -> None:
     assert made.counts == {"vectors_made": 2, "vectors_reused": 0}
 
 
-@settings(max_examples=20)
+@examples(5, deep=20)
 @given(before=SOME, older=SOME, names=SOME)
 def test_names_that_earlier_parts_hold_are_copied_with_the_bytes_of_a_rebuild(
     before: set[str], older: set[str], names: set[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import StoreError
@@ -108,6 +108,7 @@ def test_an_empty_corpus_and_one_of_refusals_have_no_shards(tmp_path: Path) -> N
     assert plan([], tmp_path / "spill").fingerprint == planned.fingerprint == digest_of_documents([], [])
 
 
+@pytest.mark.slow
 def test_the_documents_before_a_shard_can_be_dropped_and_the_others_stay(tmp_path: Path) -> None:
     folder = tmp_path / "spill"
     planned = ingest(folder, write_lines(tmp_path / "a.jsonl", records(300)))
@@ -164,7 +165,7 @@ def test_the_memory_of_a_plan_is_a_hundred_bytes_a_document(tmp_path: Path, monk
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
-@settings(max_examples=10)
+@examples(5, deep=10)
 @given(rows=ROWS, poisonous=st.sets(st.sampled_from(["x", "y", "z"])))
 def test_poison_is_left_out_as_if_it_had_never_been_there(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Record], poisonous: set[str]

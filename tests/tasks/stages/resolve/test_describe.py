@@ -189,6 +189,7 @@ def test_settings_that_shape_nothing_of_it_change_nothing(index: Index) -> None:
         assert "describer" not in snapshot.manifest.models
 
 
+@pytest.mark.slow
 def test_a_corpus_without_a_name_has_no_descriptions_and_no_pairs(index: Index) -> None:
     index.build({"d": ("", "nothing is named in here.")})
     assert index.rows("same_as") == []

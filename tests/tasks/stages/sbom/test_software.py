@@ -119,6 +119,7 @@ def test_what_is_not_installed_cannot_be_listed() -> None:
         installed("zz-missing", "all")
 
 
+@pytest.mark.slow
 def test_this_program_is_listed_with_what_a_build_needs() -> None:
     known = found("indexmill", "pipeline")
     assert {"numpy", "pyarrow", "prefect", "distributed", "openvino"} <= known.keys()

@@ -16,6 +16,7 @@ from schemas.config import SplitSettings
 from schemas.tables import PASSAGES, PLAIN, SENTENCES
 from tasks.stages.split.split import TITLE_BYTES, embedded_text, split, title_prefix
 from tasks.text.sentences import sentence_spans
+from tests.deep import examples
 from tests.tasks.tables import documents
 
 EMBEDDER = HashEmbedder()
@@ -122,7 +123,7 @@ PIECES += ["x" * 130, " " * 120]
 TITLES = ["", "Title", "한" * 80, "-" * 300, "word " * 60]
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(TITLES), st.lists(st.sampled_from(PIECES), max_size=250).map("".join)), max_size=3
@@ -157,6 +158,7 @@ def test_passages_cover_the_text_exactly_and_fit_the_embedder(
     assert ends == {identity: len(text) for identity, text in texts.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a" * 300_000, "word " * 60_000, "a" + " " * 300_000 + "b", "\x00" * 300_000, "한" * 100_000]
 )

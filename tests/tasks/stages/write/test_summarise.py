@@ -13,6 +13,7 @@ from tasks.core.shards import estimate_tokens
 from tasks.llm.prompts import prompt
 from tasks.stages.write.summarise import Extractive
 from tests.corpora import documents
+from tests.deep import examples
 
 TEXTS = [f"{title}\n{text}" for title, text in documents(10, words=120).values()]
 LAMP = [
@@ -52,6 +53,7 @@ def test_a_summary_has_about_the_tokens_asked_for(tokens: int) -> None:
     assert tokens / 2 <= length <= tokens + 40
 
 
+@examples(20, deep=100)
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=5), st.sampled_from([16, 100]))
 @example(["0\r0\n0"], 16)
 def test_any_texts_have_a_bounded_summary_on_one_line(texts: list[str], tokens: int) -> None:

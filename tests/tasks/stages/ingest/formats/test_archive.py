@@ -11,12 +11,13 @@ import warnings
 import zipfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.stages.ingest.formats import archive as tested
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tests.deep import examples
 from tests.tasks.stages.ingest.formats.office_files import archive, entry, of_entries
 
 
@@ -122,7 +123,7 @@ def test_what_is_no_archive_is_unreadable(data: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(30, deep=150)
 def test_a_damaged_archive_is_told_as_such(data: st.DataObject) -> None:
     whole = bytearray(archive({"a": b"text " * 50, "word/b.xml": b"<x/>"}))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -151,6 +151,7 @@ def test_whatever_the_text_it_is_plain_metadata_within_the_limits_or_an_error_of
         assert _depth(found) <= MAX_DEPTH
 
 
+@examples(20, deep=100)
 @given(_NESTED)
 def test_what_is_within_the_limits_is_what_yaml_reads(value: str) -> None:
     front = f"a: {value}\n"

@@ -198,6 +198,7 @@ def test_a_title_that_is_too_long_is_cut_between_words() -> None:
     assert len(clip_title("x" * 5_000)) == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["*" * 200_000, "[" * 200_000, "`" * 200_000, "\\" * 200_000, "- " * 100_000, "a\n" * 100_000]
 )

@@ -303,6 +303,7 @@ def test_bookmarks_give_the_levels_of_headings() -> None:
 # Running heads.
 
 
+@pytest.mark.slow
 def test_running_heads_and_page_numbers_are_left_out() -> None:
     paper = Paper()
     for number in range(1, 9):

@@ -32,6 +32,7 @@ from tasks.stages.ingest.formats import readers
 from tasks.stages.ingest.formats.json_array import elements
 from tasks.stages.ingest.formats.readers import read
 from tasks.stages.ingest.sources import find
+from tests.deep import examples
 
 MEGABYTE = 1 << 20
 
@@ -310,6 +311,7 @@ def peak_of(rows: Iterator[Row | Refusal]) -> tuple[int, list[str]]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     peak, reasons = peak_of(stream(write(tmp_path / "a.jsonl", lines(6000, 5000))))
     assert not reasons
@@ -430,6 +432,7 @@ def test_a_csv_field_of_megabytes_is_read_and_one_over_the_limit_is_passed_over(
     assert found == "1 too-large 3 too-large too-large 6"
 
 
+@examples(20, deep=100)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00")), min_size=1, max_size=5))
 def test_what_the_csv_module_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.mktemp("csv") / "a.csv"
@@ -630,6 +633,7 @@ PAGE = """<?xml version="1.0" encoding="utf-8"?>
 </article></body></html>"""
 
 
+@pytest.mark.slow
 def test_html_gives_its_main_text_and_title(tmp_path: Path) -> None:
     made = document(rows(write(tmp_path / "a.html", PAGE))[0])
     assert (made.document_id, made.title) == ("a.html", "The Bridge of Alma")

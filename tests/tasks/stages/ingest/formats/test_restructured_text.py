@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.restructured_text import MAX_BYTES, MAX_LINE, extract
 from tasks.text.markup import visible
+from tests.deep import examples
 
 
 def read(text: str | bytes, limits: Limits | None = None) -> Extracted:
@@ -200,7 +201,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert isinstance(outcomes[0], Extracted) or outcomes[0] in {"hostile-file", "unreadable-file"}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(12, deep=60)
 @given(st.lists(st.sampled_from(["*", "_", "`", "a", "<b>", "[x](y)", "&lt;", "#", "1.", "|", "-", "\\"]), max_size=12))
 def test_what_is_said_literally_is_seen_literally(pieces: list[str]) -> None:
     """Escaped for reStructuredText, characters are seen in the Markdown as they are."""

@@ -333,6 +333,7 @@ def test_rows_without_a_value_are_left_out_before_they_are_parsed_and_number_the
     assert _without_empty_rows(said.encode()) == said.encode()
 
 
+@pytest.mark.slow
 def test_very_many_rows_without_a_value_take_no_time() -> None:
     rows = "".join(f'<row r="{n}" s="1"><c r="A{n}" s="1"/></row>' for n in range(2, 300_000))
     data = xlsx({"One": '<row r="1"><c r="A1"><v>7</v></c></row>' + rows})

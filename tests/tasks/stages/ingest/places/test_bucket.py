@@ -37,6 +37,7 @@ def text(place: FilePlace, name: str, token: str) -> bytes:
         return file.read()
 
 
+@pytest.mark.slow
 def test_a_listed_object_is_read_from_a_real_file(bucket: Bucket) -> None:
     bucket.put("docs/sub/a b+%25#?.md", b"# A")
     place = bucket.place("docs")

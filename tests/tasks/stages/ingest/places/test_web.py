@@ -232,6 +232,7 @@ def test_a_robots_file_that_cannot_be_read_is_taken_as_the_standard_says(
     assert pages.paths() == []
 
 
+@pytest.mark.slow
 def test_requests_to_a_host_come_one_at_a_time_with_a_rest_between(pages: Site, make: Any, tmp_path: Path) -> None:
     pages.page("/robots.txt", "User-agent: indexmill\nCrawl-delay: 0.2\n", "text/plain")
     for number in range(3):
