@@ -1,17 +1,21 @@
-"""Property tests that try few examples in the default run, and many in `make test-slow`."""
+"""How deep tests go: few examples in the default run, many in `make test-slow`, all cases where there are hours."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 
-DEEP = os.environ.get("INDEXMILL_TESTS") == "deep"
-"""True in `make test-slow`."""
+WHOLE = os.environ.get("INDEXMILL_TESTS") == "whole"
+"""True where every case of every test is to be tried."""
 
+DEEP = WHOLE or os.environ.get("INDEXMILL_TESTS") == "deep"
+"""True in `make test-slow`, too."""
+
+Case = TypeVar("Case")
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
@@ -23,3 +27,8 @@ def examples(few: int, *, deep: int) -> Callable[[Test], Test]:
         return decorated
 
     return decorate
+
+
+def share(cases: Sequence[Case], one_in: int, first: int = 0) -> Sequence[Case]:
+    """One case in so many, from the number `first` on; all of them with `INDEXMILL_TESTS=whole`."""
+    return cases if WHOLE else cases[first::one_in]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from pathlib import Path
+
+import psutil
 
 
 def import_path() -> str:
@@ -14,13 +15,12 @@ def import_path() -> str:
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 
 
-def held_memory(pid: int | str = "self") -> int:
-    """The bytes of a process that RLIMIT_DATA counts; 0 where the system does not say, or if the process is gone."""
+def held_memory(pid: int | None = None) -> int:
+    """The bytes of a process (this one) that RLIMIT_DATA counts; 0 where the system does not say, or if it is gone."""
     try:
-        data = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]
-    except (OSError, IndexError):
+        return int(getattr(psutil.Process(pid).memory_info(), "data", 0))
+    except psutil.Error:
         return 0
-    return int(data) * resource.getpagesize()
 
 
 def ending(code: int) -> str:

@@ -30,6 +30,7 @@ from storage.lease import acquire
 from tasks.core.executor import InlineExecutor
 from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
+from tests.deep import share
 from tests.flows.children import Forks, build, settings
 from tests.flows.commands import write_settings
 from tests.flows.forgetting import CANARY, ID, end_state, forget_here, places_of, prepare, state_of
@@ -144,8 +145,8 @@ def test_forgetting_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, c
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_forgetting_killed_at_every_second_boundary(forks: Forks, case: Case) -> None:
-    killed(forks, case, list(range(2, len(case.crossed) + 1, 2)))
+def test_forgetting_killed_at_every_boundary(forks: Forks, case: Case) -> None:
+    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 2)))
 
 
 @pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio"])
@@ -156,11 +157,9 @@ def test_forgetting_on_a_failing_disk_loses_nothing(forks: Forks, case: Case, mo
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("mode", "first"), [("torn", 1), ("short", 4), ("enospc", 7), ("eio", 10)])
-def test_forgetting_on_a_failing_disk_at_every_twelfth_boundary(
-    forks: Forks, case: Case, mode: str, first: int
-) -> None:
-    killed(forks, case, list(range(first, len(case.crossed) + 1, 12)), mode)
+@pytest.mark.parametrize(("mode", "first"), [("torn", 0), ("short", 3), ("enospc", 6), ("eio", 9)])
+def test_forgetting_on_a_failing_disk_at_many_boundaries(forks: Forks, case: Case, mode: str, first: int) -> None:
+    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 12, first)), mode)
 
 
 @pytest.mark.slow

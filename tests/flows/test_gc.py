@@ -51,9 +51,8 @@ def held(snapshot: indexmill.Snapshot) -> Answers:
 
 
 def readers_stay(quick: Path, refreshes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sources, "_SETTLED", math.inf
-    )  # else the fresh store knows the file, if it has become old enough
+    # The last store would know the file, if that has become old enough by then.
+    monkeypatch.setattr(sources, "_SETTLED", math.inf)
     root, rows = quick / "store", documents(6, words=60)
     build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
     with indexmill.open(root) as warm, indexmill.open(root) as cold:

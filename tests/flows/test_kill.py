@@ -23,6 +23,7 @@ from storage import runs
 from storage.folder import open_folder
 from tasks.stages.ingest.sources import _SETTLED
 from tests.corpora import Documents, documents, write_corpus
+from tests.deep import WHOLE
 from tests.flows.children import SMALL_TREE, Ended, Forks, build, settings
 from tests.flows.readers import Answers, answers, complete_parts, whole_versions
 from tests.storage.quick import quick_folder
@@ -164,9 +165,9 @@ def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["first", "refresh"])
-def test_death_at_every_second_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
+def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     chosen: Job = request.getfixturevalue(job)
-    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed) // 2))
+    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed) // (1 if WHOLE else 2)))
 
 
 @pytest.mark.slow
@@ -242,5 +243,5 @@ def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: J
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
-def test_a_failing_disk_at_every_tenth_boundary(forks: Forks, first: Job, mode: str) -> None:
-    failing(forks, first, first.sample(len(first.crossed) // 10), mode)
+def test_a_failing_disk_at_many_boundaries(forks: Forks, first: Job, mode: str) -> None:
+    failing(forks, first, first.sample(len(first.crossed) // (3 if WHOLE else 10)), mode)

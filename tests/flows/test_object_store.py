@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -19,6 +20,7 @@ from indexmill.store.verify import verify
 from storage import refs, runs
 from storage.stores import open_store
 from tests.corpora import documents, write_corpus
+from tests.deep import share
 from tests.flows.children import SMALL_TREE, Forks, build, collect, settings
 from tests.flows.readers import QUESTIONS, answers, whole_versions
 from tests.storage.networks import Network, bad_network, copy_of
@@ -129,10 +131,14 @@ def test_a_refresh_killed_at_a_boundary_is_finished_by_the_next(world: World) ->
     assert killed_and_finished(world, commit[-1] + 1)
 
 
+QUARTERS = share(list(itertools.product(["moto", "azurite"], range(4))), 5)
+"""A service, and which boundaries a process dies at: of four, one after the other."""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize(("world", "quarter"), [("moto", 0), ("azurite", 2)], indirect=["world"])
-def test_a_refresh_killed_at_every_fourth_boundary_is_finished_by_the_next(world: World, quarter: int) -> None:
+@pytest.mark.parametrize(("world", "quarter"), QUARTERS, indirect=["world"])
+def test_a_refresh_killed_at_every_boundary_is_finished_by_the_next(world: World, quarter: int) -> None:
     published = [killed_and_finished(world, at) for at in range(1 + quarter, len(boundaries(world)) + 1, 4)]
     assert published == sorted(published)  # only the last are after the commit
 
@@ -156,8 +162,8 @@ def left(world: World, url: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize(("world", "quarter"), [("moto", 0), ("azurite", 2)], indirect=["world"])
-def test_a_gc_killed_at_every_fourth_boundary_is_finished_by_the_next(world: World, quarter: int) -> None:
+@pytest.mark.parametrize(("world", "quarter"), QUARTERS, indirect=["world"])
+def test_a_gc_killed_at_every_boundary_is_finished_by_the_next(world: World, quarter: int) -> None:
     url = grown(world)
     crossed = world.forks.call("tests.flows.children:collect", url).crossed
     expected = left(world, url)

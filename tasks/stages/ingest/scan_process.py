@@ -23,6 +23,8 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from indexmill.errors import DiskFull
 from indexmill.store.free_space import temporary_folder
 from tasks.core.child import ending, held_memory, import_path
@@ -169,8 +171,6 @@ class _Watch:
 
 
 def _processor_seconds(pid: int) -> float:
-    import psutil  # most scans end before it is needed
-
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.Error:
