@@ -1,6 +1,6 @@
 """Default tests are cheap: a test fails if it takes more processor time than it may, whatever the clock says.
 
-Counted are the call of a test and the set-up of its own fixtures, in this process and in the children that end
+Counted are the set-up of a test's own fixtures and its call, in this process and in the children that end
 meanwhile. What is shared counts for no test: fixtures of a wider scope, and what a child took before the test began.
 Slow tests may take what they need.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -27,15 +29,23 @@ END_TO_END_LIMIT = 30.0
 MOST_END_TO_END = 15
 """How many of these the default run has at most."""
 
-NOISE = 3.0
-"""How many times as much processor time a test may take beside other work, which shares caches and cores, and where it
-is the first to import a library: spaCy takes two seconds."""
+NOISE = 4.0
+"""How many times as much processor time a test may take beside other work, which shares caches and cores."""
 
-_FIXTURES = pytest.StashKey[float]()
-"""The processor seconds that the set-up of a test's own fixtures took."""
+IMPORT = 0.01
+"""Seconds of processor time that a test has on top for each module which it is the first to import here: sentence-
+transformers and what it needs are 3,700 modules, which take from 7 s on."""
+
+_LOOK_SECONDS = 1.0
+"""How often children are looked at: often enough for the limits, seldom enough for thousands of tests."""
 
 _shared = 0.0
 """The processor seconds that the set-up of shared fixtures took so far."""
+
+_known: tuple[float, dict[int, float]] = float("-inf"), {}
+"""When children were looked at, and the processor seconds of each."""
+
+_BEGAN = pytest.StashKey["Stopwatch"]()
 
 
 class Stopwatch:
@@ -43,17 +53,34 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._began = _seconds_so_far()
-        self._children = {process: _seconds_of(process) for process in _children()}
+        self._shared = _shared
+        self._modules = len(sys.modules)
+        self._children = _known_children()
 
     def seconds(self) -> float:
-        """The processor seconds of this process, and of children that have ended, since then."""
-        before = sum(self._children[process] for process in self._children.keys() - set(_children()))
-        return _seconds_so_far() - self._began - before
+        """The processor seconds of this process, and of children that have ended, but for shared fixtures."""
+        return _seconds_so_far() - self._began - (_shared - self._shared)
+
+    def seconds_before(self) -> float:
+        """Those that are counted in `seconds` though children took them before."""
+        return sum(self._children[process] for process in self._children.keys() - set(_children()))
+
+    def seconds_of_imports(self) -> float:
+        """Those that the import of libraries explains."""
+        return IMPORT * max(0, len(sys.modules) - self._modules)
 
 
 def _seconds_so_far() -> float:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _known_children() -> dict[int, float]:
+    """The processor seconds of each child, some of them as they were a moment ago."""
+    global _known
+    if time.monotonic() > _known[0] + _LOOK_SECONDS:
+        _known = time.monotonic(), {process: _seconds_of(process) for process in _children()}
+    return _known[1]
 
 
 def _children() -> list[int]:
@@ -81,29 +108,33 @@ def limit_of(item: pytest.Item) -> float:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> Generator[None, object, object]:
-    """Count what a fixture takes for the test, or for none if it is shared."""
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Count what a shared fixture takes, for no test."""
     global _shared
-    watch = Stopwatch()
-    result = yield
-    seconds = watch.seconds()
     if fixturedef.scope == "function":
-        request.node.stash[_FIXTURES] = request.node.stash.get(_FIXTURES, 0.0) + seconds
-    else:
-        _shared += seconds
+        return (yield)
+    shared, began = _shared, _seconds_so_far()
+    result = yield
+    _shared = shared + _seconds_so_far() - began  # those that it asked for are part of it
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Begin to count."""
+    item.stash[_BEGAN] = Stopwatch()
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Let a test fail that took more than it may."""
-    watch, before = Stopwatch(), _shared
     result = yield
-    seconds = item.stash.get(_FIXTURES, 0.0) + watch.seconds() - (_shared - before)
-    limit = limit_of(item)
-    if seconds > NOISE * limit:
+    watch, limit = item.stash[_BEGAN], limit_of(item)
+    seconds = watch.seconds()
+    if seconds > NOISE * limit and (seconds := seconds - watch.seconds_before()) > (
+        NOISE * limit + watch.seconds_of_imports()
+    ):
         pytest.fail(
             f"took {seconds:.1f} s of processor time; a default test may take {limit:.0f} s ({NOISE * limit:.0f} s "
             "beside other work): make it cheaper, share a fixture of a wider scope, or mark it slow",
