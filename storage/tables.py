@@ -65,7 +65,7 @@ def read_table(
     if schema is not None and columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
             several = file.metadata.num_rows > _FEW
             table = file.read(columns=None if columns is None else list(columns), use_threads=several)
         return table if schema is None else conform(table, schema)

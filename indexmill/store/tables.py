@@ -88,7 +88,7 @@ def _opened(
 
     where = f"{path}: the table {artifact.name!r}"
     try:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
             held = file.schema_arrow
             missing = [column for column in columns or () if column not in (*held.names, LOCATIONS)]
             if missing:
@@ -97,7 +97,7 @@ def _opened(
             _check_declared(file, artifact, wanted, where)
             lacking = LOCATIONS in (columns or ()) and LOCATIONS not in held.names
         texts = [field.name for field in wanted if pa.types.is_string(field.type)]
-        with pq.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
             yield file, lambda read: _decoded(read(columns=wanted.names), wanted, lacking, artifact, where)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         raise CorruptBlob(f"{where} cannot be read as Parquet: {error}") from error

@@ -118,8 +118,8 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
     assert done  # the parts that were finished are kept
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
 @pytest.mark.usefixtures("prefect_server")
 def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick: Path, where: str) -> None:
     with LlmServer(seconds=0.02) as server:

@@ -228,10 +228,8 @@ def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[En
 @pytest.mark.parametrize(
     "mode",
     [
-        "torn",
         "enospc",
-        "eio",
-        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("short", "erofs", "eacces", "full")),
+        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("torn", "eio", "short", "erofs", "eacces", "full")),
     ],
 )
 def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: Job, refresh: Job, mode: str) -> None:

@@ -102,7 +102,7 @@ def test_a_prefect_server_of_ones_own_that_is_not_there_takes_nothing_with_it(
 # Workers and schedulers
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced(
     expected: Expected, prefect_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ from storage.tables import put_table
 CREATED = "2026-01-31T02:00:00Z"
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.storage.children"])
+context.set_forkserver_preload(["tests.storage.children", "hypothesis", "pytest"])  # what the modules of tests import
 
 
 def run(function: Callable[..., Any], *arguments: Any) -> int:

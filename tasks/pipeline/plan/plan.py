@@ -61,7 +61,8 @@ class PlanSettings(Record):
 
 @dataclass(frozen=True)
 class PlanParts:
-    """The numbers of parts and vectors to be made and to be reused.
+    """The numbers of parts and vectors to be made and to be reused; groups of nodes that are not computed yet count as
+    if they were as many as before.
 
     certain: excludes parts that may be reused after all, since their inputs are made again and may come out the same,
     and parts that may not be needed: layers, and groups of nodes that are not computed yet.
