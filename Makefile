@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 # What `make mutants` changes, and which of its mutants: those whose number ends so, a digit a tenth.
 ROOM ?= storage
 DIGITS ?= 7
@@ -34,14 +35,15 @@ demo: install
 	cd $(DEMO) && ../$(BIN)/indexmill build
 	cd $(DEMO) && ../$(BIN)/indexmill query "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?" -k 3 --explain
 
-# Three at a time on two cores, since many tests wait for others. Compiled, and with bytecode of the tests: else every
+# Four at a time on two cores, since many tests wait for others; all tests of a module in one process, so that none of its
+# fixtures is set up twice. Compiled, and with bytecode of the tests: else every
 # process that they start would compile all modules again.
 test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 test-slow: install
-	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or deep"
+	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL) -m "slow or deep"
 
 acceptance: install
 	$(BIN)/python -m benchmarks.acceptance $(DATA)

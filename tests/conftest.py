@@ -104,11 +104,11 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests have half an hour on a busy machine, unless they say otherwise.
 
-    Modules that share a Prefect server come first: where several processes run the tests, each begins with neighbours,
-    so that one of them starts the server, and ends up with short tests to share.
+    Modules that take long come first: where several processes run the tests, a module each, short ones are left for
+    the end.
     """
     for item in items:
         if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
-    sharing = {item.path for item in items if "prefect_server" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path not in sharing)
+    long = {item.path for item in items if item.get_closest_marker("end_to_end") or "contracts" in item.path.parts}
+    items.sort(key=lambda item: item.path not in long)

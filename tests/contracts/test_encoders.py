@@ -76,6 +76,7 @@ def test_a_span_without_a_token_gets_a_pass_of_its_own(encoder: Embedder) -> Non
     assert not np.array_equal(spans[0], encoder.encode([text[:10]])[0])  # pooled: it saw its surroundings
 
 
+@pytest.mark.slow
 def test_spans_are_counted_in_the_order_of_texts_and_of_spans(encoder: Embedder) -> None:
     _, forward = encoder.encode_with_spans(["a b", "c d e"], [[(0, 1)], [(0, 1), (4, 5)]])
     _, backward = encoder.encode_with_spans(["c d e", "a b"], [[(4, 5), (0, 1)], [(0, 1)]])

@@ -261,6 +261,7 @@ def test_a_worker_that_does_not_see_the_store_is_refused(address: str, store: Pa
         pass
 
 
+@pytest.mark.slow
 def test_a_worker_with_other_code_or_libraries_is_refused(
     address: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -435,9 +435,18 @@ def test_damage_is_found_by_verify_and_by_whoever_reads_it(
 
 
 @pytest.mark.parametrize(
-    "name", ["documents/", "passages/", "mentions/", "vectors/", "names/", "bm25/", "mention_links/", "manifest"]
+    ("name", "damage"),
+    [
+        ("documents/", "flipped"),
+        ("vectors/", "missing"),
+        ("manifest", "flipped"),
+        *(
+            pytest.param(name, damage, marks=pytest.mark.slow)
+            for name in ("passages/", "mentions/", "names/", "bm25/", "mention_links/")
+            for damage in ("flipped", "missing")
+        ),
+    ],
 )
-@pytest.mark.parametrize("damage", ["flipped", "missing"])
 def test_a_build_restores_what_is_lost(
     run: Run, inline: None, built: Built, store: Path, name: str, damage: str
 ) -> None:

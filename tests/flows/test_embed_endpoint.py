@@ -332,6 +332,7 @@ def test_a_model_that_changes_its_dimension_stops_the_next_night(quick: Path) ->
             build(chosen(quick / "store", server, edited(rows)))
 
 
+@pytest.mark.slow
 def test_dimensions_are_asked_for_and_base64_is_left_where_it_is_refused(quick: Path) -> None:
     with LlmServer() as server:
         server.embeddings.takes_base64 = False

@@ -54,6 +54,7 @@ def test_a_night_without_a_change_starts_no_worker(
     assert (outcome.published, outcome.parts_made) == (False, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_a_night_without_a_question_to_a_language_model_starts_no_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +72,7 @@ def test_a_night_without_a_question_to_a_language_model_starts_no_worker(
     assert len(server.chats) == asked > 0
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_other_settings_start_workers_though_no_file_has_changed(chosen: dict[str, object], tmp_path: Path) -> None:
     chosen |= {"split": {"tokens": 64}, "run": {"workers": 1}}

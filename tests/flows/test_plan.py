@@ -136,6 +136,7 @@ def test_many_shards_are_planned_by_several_processes(quick: Path) -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_object(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     file = write_settings(quick / "indexmill.yaml", chosen)
     code, out, _ = run.printed("plan", "-c", file, "--json", "--max-cost", "0", "-o", quick / "plan.json")

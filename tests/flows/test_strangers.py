@@ -159,6 +159,7 @@ def test_who_has_no_keys_or_others_is_told_nothing(held: Held) -> None:
     assert stranger(held, None, []) == {}
 
 
+@pytest.mark.slow
 def test_files_and_sockets_are_in_folders_of_the_user_alone(held: Held) -> None:
     (folder,) = {path.relative_to(held.run.temporary).parts[0][: len(PREFIX)] for path in held.files()[1:]}
     assert folder == PREFIX

@@ -272,6 +272,7 @@ def test_a_manifest_may_be_pinned(store: Path, tmp_path: Path, monkeypatch: pyte
             indexmill.open(path, manifest=other)
 
 
+@pytest.mark.slow
 def test_helpers_open_the_manifest_that_is_pinned(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         digest = digest_of(snapshot.manifest.to_bytes())

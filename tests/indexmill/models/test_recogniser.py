@@ -276,6 +276,7 @@ def test_the_word_list_finds_its_words_only() -> None:
     assert recogniser.fingerprint != WordListRecogniser(["Ilse"]).fingerprint
 
 
+@pytest.mark.slow
 def test_recognisers_open_by_name() -> None:
     assert isinstance(open_recogniser("rules"), RulesRecogniser)
     with pytest.raises(ModelUnavailable, match="no_such_pipeline"):

@@ -94,6 +94,7 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closer", ["the same thread", "another thread"])
 def test_a_process_handles_signals_after_it_closed_encoders(
     tmp_path: Path, carried: dict[str, bytes], closer: str

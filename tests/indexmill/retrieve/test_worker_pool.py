@@ -433,6 +433,7 @@ def test_no_helper_outlives_the_one_that_started_it(store: Path, end: str) -> No
     assert soon(lambda: all(map(ended, own)))
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_is_forgotten_has_its_helpers_ended(store: Path) -> None:
     snapshot = indexmill.open(store, processes=2)
     own = processes(snapshot)

@@ -132,6 +132,7 @@ def test_rights_that_let_nobody_else_read_are_published_unasked(
         assert snapshot.access.required == now["required"]
 
 
+@pytest.mark.slow
 def test_damage_does_not_hide_that_there_were_rights(quick: Path) -> None:
     store = quick / "store"
     build_inline(configuration(quick, LAX), progress=Silent())

@@ -145,6 +145,7 @@ def test_a_page_is_that_of_the_library_under_the_rights_of_the_token(
     assert QUESTION not in json.dumps(served.server.log)
 
 
+@pytest.mark.slow
 def test_a_page_needs_a_token_in_the_header_and_nowhere_else(served: Served) -> None:
     token = served._headers["half"]["authorization"].removeprefix("Bearer ")
     for response in (

@@ -163,6 +163,7 @@ def test_huge_and_mislabelled_bodies(server: Serving) -> None:
     failed(server.client.get("/retrieve"), 405, "wrong_method")
 
 
+@pytest.mark.slow
 def test_a_page_of_another_site_gets_nothing(server: Serving) -> None:
     failed(server.client.post("/retrieve", json=ASKED, headers={"host": "evil.example"}), 421, "wrong_host")
     preflight = {"origin": "https://evil.example", "access-control-request-method": "POST"}

@@ -370,7 +370,7 @@ def test_questions_that_touch_much_go_in_smaller_tiles(monkeypatch: pytest.Monke
     assert [len(tile) for tile in tri.tiles(QueryBatch([heavy] * 3, np.repeat(QUESTION, 3, axis=0)), 3)] == [1, 1, 1]
 
 
-@settings(max_examples=60)
+@examples(12, deep=60)
 @given(graphs(), st.integers(1, 15))
 def test_results_are_whole_distinct_and_in_order(case: tuple[TriGraph, np.ndarray, list[str]], k: int) -> None:
     tri, vectors, asked = case

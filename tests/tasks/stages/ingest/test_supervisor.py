@@ -153,6 +153,7 @@ def test_a_row_that_takes_too_much_memory_is_refused(tmp_path: Path, struck: Non
     ]
 
 
+@pytest.mark.slow
 def test_what_earlier_files_left_in_a_process_does_not_count_as_memory_of_later_files(
     tmp_path: Path, struck: None
 ) -> None:
