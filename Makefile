@@ -35,9 +35,9 @@ demo: install
 	cd $(DEMO) && ../$(BIN)/indexmill build
 	cd $(DEMO) && ../$(BIN)/indexmill query "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?" -k 3 --explain
 
-# Four at a time on two cores, since many tests wait for others; all tests of a module in one process, so that none of its
-# fixtures is set up twice. Compiled, and with bytecode of the tests: else every
-# process that they start would compile all modules again.
+# Four processes on two cores, since many tests wait for others; each takes a module at a time, so that no fixture of a
+# module is set up twice. Compiled, and with bytecode of the tests: else every process that they start would compile all
+# modules again.
 test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)

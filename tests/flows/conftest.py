@@ -25,7 +25,7 @@ from tests.llm_server import CANARY
 from tests.storage.quick import quick_folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_server() -> Iterator[None]:
     """A Prefect server of the tests, which keeps logs."""
     from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
@@ -35,7 +35,7 @@ def prefect_server() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_environment(prefect_server: None) -> dict[str, str]:
     """The environment in which a command uses the tests' Prefect server instead of starting its own."""
     from prefect.settings import PREFECT_API_URL
