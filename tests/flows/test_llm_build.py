@@ -213,9 +213,9 @@ def until(true: Any, seconds: float = 120.0) -> None:
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_a_killed_run_pays_again_for_what_was_in_flight_alone(
-    quick: Path, environment: dict[str, str], count: int
-) -> None:
+def test_a_killed_run_pays_again_for_what_was_in_flight_alone(quick: Path, count: int) -> None:
+    """With a Prefect server of the command's own."""
+    environment = {"CANARY_KEY": CANARY}
     rows = documents(count, words=12)
     calm = expected(quick, rows)
     killed = threading.Event()
