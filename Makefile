@@ -11,7 +11,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
-PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 # What `make mutants` changes, and which of its mutants: those whose number ends so, a digit a tenth.
 ROOM ?= storage
 DIGITS ?= 7
@@ -40,10 +39,10 @@ demo: install
 # modules again.
 test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
-	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL) -m "slow or deep"
+	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal -m "slow or deep"
 
 acceptance: install
 	$(BIN)/python -m benchmarks.acceptance $(DATA)
