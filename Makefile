@@ -34,15 +34,15 @@ demo: install
 	cd $(DEMO) && ../$(BIN)/indexmill build
 	cd $(DEMO) && ../$(BIN)/indexmill query "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?" -k 3 --explain
 
-# Four processes on two cores, since many tests wait for others; each takes a module at a time, so that no fixture of a
-# module is set up twice. Compiled, and with bytecode of the tests: else every process that they start would compile all
-# modules again.
+# Two processes, since more on two cores take more processor time for the same tests; each takes a module at a time, so
+# that no fixture of a module is set up twice. Compiled, and with bytecode of the tests: else every process that they start
+# would compile all modules again.
 test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
-	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal -m "slow or deep"
+	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or deep"
 
 acceptance: install
 	$(BIN)/python -m benchmarks.acceptance $(DATA)
