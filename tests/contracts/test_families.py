@@ -81,9 +81,9 @@ CASES = {
     ),
 }
 
-ROWS = told_of(14)
+ROWS = told_of(24)
 EDITED = edited(ROWS)
-FEWER = dict(list(ROWS.items())[6:])
+FEWER = dict(list(ROWS.items())[10:])
 
 
 def index_of(folder: Path, family: str) -> Index:
@@ -157,7 +157,7 @@ def test_an_edit_makes_what_reads_the_document(nights: Nights) -> None:
     changed = {part for part in after if after[part] != before.get(part)}
     grouped = ("count_names", "count_pieces")  # their labels are those of groups of shards
     assert len({label for stage, label in changed if label.startswith("p") and stage not in grouped}) == 1
-    assert len({label for stage, label in after if label.startswith("p") and stage not in grouped}) > 2
+    assert len({label for stage, label in after if label.startswith("p") and stage not in grouped}) > 3
     assert {label for stage, label in changed if stage in CASES[nights.family].stages}
     first, second = nights.outcomes[:2]
     assert 0 < second.vectors_made < first.vectors_made / 3

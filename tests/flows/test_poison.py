@@ -81,21 +81,22 @@ def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     rows = documents(24, words=110)
-    words = {"doc-0003": deadly.KILL, "doc-0004": deadly.EXIT, "doc-0017": deadly.RAISE}
+    words = {"doc-0003": deadly.KILL, "doc-0004": deadly.EXIT, "doc-0011": deadly.KILL, "doc-0017": deadly.RAISE}
     clean = build(tmp_path / "clean", {name: row for name, row in rows.items() if name not in words})
     deadly_stage(monkeypatch, stage)
     told = Warnings()
     first = build(tmp_path / "store", poisoned(rows, words), client, told)
-    assert (first.published, first.manifest, first.quarantined) == (True, clean.manifest, 3)
+    assert (first.published, first.manifest, first.quarantined) == (True, clean.manifest, 4)
     assert refused(tmp_path / "store") == {
         "doc-0003": ("kills-worker", f"{stage}: its process was ended by SIGKILL"),
         "doc-0004": ("kills-worker", f"{stage}: its process ended with exit code 3"),
+        "doc-0011": ("kills-worker", f"{stage}: its process was ended by SIGKILL"),
         "doc-0017": (f"fails-{stage}", f"{stage}: ValueError: hell"),
     }
     assert any(warning.startswith(f"{stage} cannot take doc-0003") for warning in told.warnings), told.warnings
     told = Warnings()
     again = build(tmp_path / "store", poisoned(rows, words), client, told)
-    assert (again.published, again.parts_made, again.vectors_made, again.quarantined) == (False, 0, 0, 3)
+    assert (again.published, again.parts_made, again.vectors_made, again.quarantined) == (False, 0, 0, 4)
     assert told.warnings == []
 
 
