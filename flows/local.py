@@ -40,6 +40,10 @@ def build_under_prefect(
 
 def _build(order: Order) -> Outcome:
     progress = order.progress
+    if (dask := order.configuration.run.dask).address is not None:
+        from flows.remote_cluster import check_address  # Dask takes a second to load
+
+        check_address(dask)
     with order.interrupt.installed():
         if url := os.environ.get("PREFECT_API_URL"):
             progress.doing("asking the Prefect server of PREFECT_API_URL")

@@ -60,16 +60,21 @@ def remote_cluster(
             _check_scheme(address, settings)
             client = Client(cluster, timeout=_CONNECT)
         else:
-            address = settings.address
-            _check_scheme(address, settings)
-            _check_certificates(address, security)
+            check_address(settings)
             try:
-                client = Client(address, timeout=_CONNECT, security=security)
+                client = Client(settings.address, timeout=_CONNECT, security=security)
             except (OSError, ValueError) as error:
-                raise BadInput(f"{address}: no Dask scheduler answers there: {error}") from error
+                raise BadInput(f"{settings.address}: no Dask scheduler answers there: {error}") from error
         stack.enter_context(closing(client))
         stack.enter_context(_fit_workers(client, store, warn, some=settings.address is not None))
         yield client
+
+
+def check_address(settings: DaskSettings) -> None:
+    """Raise BadInput if others could use the cluster at the address of the settings, or its certificates do not fit."""
+    if settings.address is not None:
+        _check_scheme(settings.address, settings)
+        _check_certificates(settings.address, _security(settings))
 
 
 def _security(settings: DaskSettings) -> Security | None:

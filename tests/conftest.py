@@ -22,6 +22,7 @@ from tests.storage.quick import quick_folder, quick_root  # noqa: E402
 
 if TYPE_CHECKING:
     from storage.folder import FolderStore
+    from tests.flows.children import Forks
     from tests.storage.services import FaultProxy
 
 # pytest's own folders, too: see `tests.storage.quick`.
@@ -68,6 +69,33 @@ def fault_proxy(s3: str) -> Iterator[FaultProxy]:
 
     with FaultProxy(s3) as proxy, s3_environment(proxy.url):
         yield proxy
+
+
+RETRYING = (
+    "indexmill.models.patience",
+    "indexmill.store.bucket",
+    "tasks.llm.calls",
+    "tasks.stages.ingest.places.git",
+    "tasks.stages.ingest.places.web_client",
+)
+"""The modules that try again after a `_FIRST_WAIT`, and after twice as long each time after that."""
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails is tried again after a hundredth of a second."""
+    for name in RETRYING:
+        if (module := sys.modules.get(name)) is not None:
+            monkeypatch.setattr(module, "_FIRST_WAIT", 0.01)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """A process that builds in children of its own, which takes seconds to start."""
+    from tests.flows.children import Forks
+
+    with Forks() as process:
+        yield process
 
 
 @pytest.fixture(autouse=True)

@@ -196,7 +196,7 @@ class LlmServer:
         self._attempts: Counter[str] = Counter()
         self._calls = 0
         self._http = _Http(self, tls)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
 
     @property
     def url(self) -> str:

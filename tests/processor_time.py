@@ -29,7 +29,7 @@ END_TO_END_LIMIT = 30.0
 MOST_END_TO_END = 15
 """How many of these the default run has at most."""
 
-NOISE = 4.0
+NOISE = 3.0
 """How many times as much processor time a test may take beside other work, which shares caches and cores."""
 
 IMPORT = 0.01

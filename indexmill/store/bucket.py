@@ -46,6 +46,8 @@ _PATIENCE = 90.0
 """Seconds in which a failing request is repeated."""
 _FIRST_PATIENCE = 15.0
 """The same until the service has answered for the first time: its name or the settings may be wrong."""
+_FIRST_WAIT = 0.1
+"""The most seconds before the second attempt; twice as many before each further one."""
 _SLOWEST = 8.0
 """The most seconds between two attempts."""
 _PIECE = 8 << 20
@@ -370,7 +372,7 @@ class Bucket:
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, (GenericError, _Again)) and _may_pass(error)
             ),
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=_SLOWEST),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=_SLOWEST),
             stop=tenacity.stop_after_delay(_PATIENCE if self.url in _answered else _FIRST_PATIENCE),
             reraise=True,
         )

@@ -89,12 +89,6 @@ def undisturbed(folder: Path, count: int) -> Expected:
     return Expected(folder, corpus, built, shards)
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as server:
-        yield server
-
-
 def filled(chosen: dict[str, Any], waves: Waves, told: Silent | None = None) -> Outcome:
     return backfill_inline(Configuration.model_validate(chosen), waves, progress=told or Silent())
 

@@ -38,7 +38,7 @@ from tasks.core.step import Step
 from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
-from tests.flows.commands import write_settings
+from tests.flows.commands import Run, write_settings
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -152,6 +152,18 @@ def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any
     assert "NoneType" not in everything
     assert "GateRefused" in str(refused.artifacts["indexmill-run"])
     assert [run.state for run in runs.list_runs(open_folder(chosen["store"]))] == ["published", "unchanged", "refused"]
+
+
+def test_a_cluster_without_tls_is_looked_for_where_it_is_allowed(
+    run: Run, prefect_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.remote_cluster._CONNECT", "100ms")
+    for name, value in prefect_environment.items():
+        monkeypatch.setenv(name, value)
+    write_corpus(tmp_path / "c.jsonl", documents(1))
+    build = ("build", "--corpus", "c.jsonl", "--store", "s", "--dask", "tcp://192.0.2.1:8786")
+    assert run(*build, "--insecure-cluster") == 2
+    assert "no Dask scheduler answers there" in run.err
 
 
 @pytest.mark.slow

@@ -63,12 +63,6 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def case(forks: Forks) -> Iterator[Case]:
     with quick_folder() as folder:
         chosen = prepare(folder, forks)

@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,6 @@ class Job:
     def commit(self) -> list[int]:
         """The boundaries of creating the ref: before it has its name, after, and when that is durable."""
         return [at for at, name in enumerate(self.crossed, 1) if "refs/" in name]
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def test_a_cluster_without_tls_on_another_machine_is_refused(address: str, store
 def test_a_cluster_without_tls_on_this_machine_is_looked_for(
     host: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.remote_cluster._CONNECT", "1s")
+    monkeypatch.setattr("flows.remote_cluster._CONNECT", "100ms")
     with (
         pytest.raises(BadInput, match="no Dask scheduler answers there"),
         remote_cluster(DaskSettings(address=f"tcp://{host}:1"), store),
@@ -73,16 +73,11 @@ def test_a_name_is_this_machines_only_if_all_its_addresses_are(store: Path, monk
         pass
 
 
-def test_the_command_refuses_a_cluster_without_tls_unless_told(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.remote_cluster._CONNECT", "100ms")
+def test_the_command_refuses_a_cluster_without_tls_before_anything_is_made(run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "a", "text": "Ada met Ben."}\n')
-    build = ("build", "--corpus", "c.jsonl", "--store", "s", "--dask", "tcp://192.0.2.1:8786")
-    assert run(*build) == 2
+    assert run("build", "--corpus", "c.jsonl", "--store", "s", "--dask", "tcp://192.0.2.1:8786") == 2
     assert "--insecure-cluster" in run.err
-    assert run(*build, "--insecure-cluster") == 2
-    assert "no Dask scheduler answers there" in run.err
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.fixture

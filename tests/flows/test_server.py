@@ -49,7 +49,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     for name in (*PROXIES, "PREFECT_API_URL"):
         monkeypatch.delenv(name, raising=False)
     with Proxy() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
         yield server
         server.shutdown()

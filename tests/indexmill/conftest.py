@@ -24,12 +24,11 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and short waits untold."""
+    """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and waits untold."""
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr("indexmill.models.patience._FIRST_WAIT", 0.01)
     monkeypatch.setattr("indexmill.command.waiting.MOMENT", 600.0)
     openai_llm._taken.clear()
 

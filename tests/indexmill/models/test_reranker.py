@@ -301,7 +301,7 @@ def server() -> Iterator[Server]:
             pass
 
     served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=served.serve_forever, daemon=True)
+    thread = threading.Thread(target=served.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     state.url = f"http://127.0.0.1:{served.server_address[1]}"
     yield state

@@ -48,6 +48,7 @@ _POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 _LARGEST_POINTER = 1024
 _CHUNK = 1 << 20
 _ATTEMPTS = 4
+_FIRST_WAIT = 0.5
 _MAY_PASS = re.compile(
     r"timed? ?out|could not resolve host|connection (reset|refused|closed)|early eof|rpc failed|hung up"
     r"|unexpected disconnect|returned error: (429|5\d\d)|temporary failure",
@@ -222,7 +223,7 @@ class GitPlace:
             retry=tenacity.retry_if_result(
                 lambda done: bool(done.returncode and _MAY_PASS.search(done.stderr.decode("utf-8", "replace")))
             ),
-            wait=tenacity.wait_random_exponential(multiplier=0.5, max=15),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=15),
             stop=tenacity.stop_after_attempt(_ATTEMPTS),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ from tests.flows.children import Forks, build, settings
 from tests.storage.quick import quick_folder
 
 Rows = dict[str, tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as server:
-        yield server
 
 
 def eight(folder: Path) -> dict[str, Any]:

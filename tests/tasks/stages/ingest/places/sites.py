@@ -97,7 +97,7 @@ class Site:
             request.close_connection = True
 
     def __enter__(self) -> Site:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

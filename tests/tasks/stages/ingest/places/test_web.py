@@ -35,11 +35,6 @@ def other() -> Iterator[Site]:
         yield made
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_FIRST_WAIT", 0.01)
-
-
 _SCRATCH = itertools.count()
 
 
