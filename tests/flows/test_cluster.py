@@ -107,7 +107,7 @@ def test_a_result_that_comes_slowly_is_waited_for_and_not_asked_for_again(
 
     def result(future: Future, timeout: float | None = None) -> object:
         timeouts.append(timeout)
-        time.sleep(2.5)
+        time.sleep(0.5)
         return fetch(future, timeout)
 
     monkeypatch.setattr(Future, "result", result)

@@ -205,13 +205,13 @@ def test_two_workers_stay_within_one_budget(client: Client) -> None:
 
 
 def test_two_workers_keep_one_rate(client: Client) -> None:
-    quota = on(client, "one-rate", requests_per_minute=120)
-    told = results(client, *(Call(f"one-rate-{n}", ask_here, (quota.of("s"), 9, 1, 1)) for n in range(2)))
+    quota = on(client, "one-rate", requests_per_minute=240)
+    told = results(client, *(Call(f"one-rate-{n}", ask_here, (quota.of("s"), 14, 1, 1)) for n in range(2)))
     assert len({worker for *_, worker in told}) == 2  # type: ignore[misc]
     times = sorted(at for _, _, begun, _ in told for at in begun)  # type: ignore[misc]
-    assert len(times) == 18
-    # Ten at once and two a second after that: a call may be seen later than it was let go, never earlier.
-    assert times[-1] - times[0] >= (18 - 10) / 2 - 0.5
+    assert len(times) == 28
+    # Twenty at once and four a second after that: a call may be seen later than it was let go, never earlier.
+    assert times[-1] - times[0] >= (28 - 20) / 4 - 0.5
 
 
 def test_what_is_set_aside_waits_for_what_was_not_needed(client: Client) -> None:
