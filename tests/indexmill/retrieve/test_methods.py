@@ -30,6 +30,7 @@ from schemas.config import Configuration
 from storage.folder import open_folder
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
+from tests.tiny_sizes import make_tiny
 
 ODD = (
     "Who?",
@@ -74,8 +75,17 @@ def built(folder: Path, **families: object) -> Path:
     return folder / "store"
 
 
+@pytest.fixture(scope="module", autouse=True, params=["usual", pytest.param("tiny", marks=pytest.mark.slow)])
+def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of what cuts work and data: the usual ones, and tiny ones, by which all of it is cut many times."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "tiny":
+            make_tiny(patch)
+        yield
+
+
 @pytest.fixture(scope="module")
-def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+def snapshot(sizes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
     with indexmill.open(built(tmp_path_factory.mktemp("methods"))) as opened:
         yield opened
 
