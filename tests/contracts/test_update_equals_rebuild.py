@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests import corpora
 from tests.corpora import Documents
+from tests.deep import WHOLE
 from tests.storage.quick import quick_folder
 from tests.tasks.indexes import Index, traces
 
@@ -159,7 +160,7 @@ def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(quick: Path, lef
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=60 if WHOLE else 16)
 @example(first=2, nights=[[("add many", 0)], [("delete most", 0)], [("add many", 1)]])
 @example(first=8, nights=[[("add", 0)]])  # A shard falls apart; one half has the documents of the whole.
 @given(first=st.integers(min_value=1, max_value=40), nights=_NIGHTS)

@@ -29,6 +29,7 @@ from storage.lease import acquire
 from storage.processes import Process
 from tasks.stages.ingest import sources
 from tests.corpora import Documents, documents, write_corpus
+from tests.deep import share
 from tests.flows.children import Forks, build, settings
 from tests.flows.forgetting import collect, end_state, state_of
 from tests.flows.readers import QUESTIONS, Answers, answers, complete_parts
@@ -115,7 +116,8 @@ def killed(boundaries: int | None) -> None:
         assert (whole.code, whole.message) == (0, "")
         expected, newest = end_state(done), answers(done)
         total = len(whole.crossed)
-        for at in range(1, total + 1, 1 if boundaries is None else total // boundaries):
+        at_every = range(1, total + 1)
+        for at in share(at_every, 3) if boundaries is None else at_every[:: total // boundaries]:
             copy = folder / str(at)
             shutil.copytree(root, copy)
             ended = forks.call("tests.flows.forgetting:collect", str(copy), 1, DAY, now, at=at)

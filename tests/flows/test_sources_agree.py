@@ -25,6 +25,7 @@ import pytest
 
 from tasks.stages.ingest import scan_process
 from tests.corpora import Documents, documents, write_corpus
+from tests.deep import share
 from tests.flows.children import SMALL_TREE, Forks, build, settings
 from tests.flows.postgres import database
 from tests.flows.readers import whole_versions
@@ -363,10 +364,15 @@ class Disturbed:
         return sorted({*(total * part // count + 1 for part in range(count)), *commit, min(total, commit[-1] + 1)})
 
 
+KINDS = ["sqlite", "postgres", "git", "bucket", "feed"]
+
+
 def held_against_death(kind: str, count: int | None) -> None:
     with quick_folder() as folder, kept(kind, folder) as place, Forks() as forks:
         job = Disturbed(forks, place, folder)
-        boundaries = job.sample(count) if count else list(range(1, len(job.crossed) + 1))
+        boundaries = (
+            job.sample(count) if count else share(range(1, len(job.crossed) + 1), len(KINDS), KINDS.index(kind))
+        )
         stores = job.kill(boundaries)
         place.change(job.later)
         for store in stores:  # the cursor of the version counts, not that of a build that died
@@ -383,6 +389,6 @@ def test_a_build_killed_at_a_boundary_neither_loses_nor_doubles_a_change(kind: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "git", "bucket", "feed"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_death_at_every_boundary_neither_loses_nor_doubles_a_change(kind: str) -> None:
     held_against_death(kind, None)

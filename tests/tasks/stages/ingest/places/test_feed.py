@@ -316,7 +316,7 @@ def test_pieces_give_what_the_whole_gives(tmp_path: Path, seed: int) -> None:
 def test_memory_is_flat_over_a_million_events(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "1.jsonl.gz", "wb", compresslevel=1) as file:
         for number in range(1_000_000):
-            file.write(upsert(number % 1000, "some text " * 30))
+            file.write(upsert(number % 1000, "some text " * 10))
     program = f"""
 import resource
 from pathlib import Path
