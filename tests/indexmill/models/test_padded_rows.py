@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.padded_rows import pad_rows, padded_rows
+from tests.deep import WHOLE
 from tests.encoders import needs_model, written
 
 pytestmark = needs_model
@@ -107,7 +108,7 @@ def test_a_transformer_gives_the_bits_that_it_gave() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shapes", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shapes", [60, 1000 if WHOLE else 250])
 def test_a_text_has_the_same_bits_alone_in_any_batch_and_after_many_shapes(shapes: int) -> None:
     graph = _bert()
     assert pad_rows(_openvino(), graph)
