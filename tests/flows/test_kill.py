@@ -160,7 +160,7 @@ def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks:
 @pytest.mark.parametrize("job", ["first", "refresh"])
 def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     chosen: Job = request.getfixturevalue(job)
-    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed) // (1 if WHOLE else 4)))
+    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed) // (1 if WHOLE else 6)))
 
 
 @pytest.mark.slow
@@ -235,4 +235,4 @@ def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: J
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
 def test_a_failing_disk_at_many_boundaries(forks: Forks, first: Job, mode: str) -> None:
-    failing(forks, first, first.sample(len(first.crossed) // (3 if WHOLE else 10)), mode)
+    failing(forks, first, first.sample(len(first.crossed) // (3 if WHOLE else 20)), mode)
