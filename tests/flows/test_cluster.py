@@ -230,7 +230,7 @@ def test_what_a_call_raised_reaches_the_caller_and_the_workers_go_on(client: Cli
     assert list(DaskExecutor(client).run([again])) == [(again, 2)]
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("told", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_scheduler_that_goes_away_is_an_error_unless_the_run_was_stopped(
     told: bool, store: Path, tmp_path: Path
 ) -> None:

@@ -143,7 +143,9 @@ def test_forgetting_killed_at_every_boundary(forks: Forks, case: Case) -> None:
     killed(forks, case, list(share(range(1, len(case.crossed) + 1), 4)))
 
 
-@pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio"])
+@pytest.mark.parametrize(
+    "mode", ["enospc", "eio", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("torn", "short"))]
+)
 def test_forgetting_on_a_failing_disk_loses_nothing(forks: Forks, case: Case, mode: str) -> None:
     total = len(case.crossed)
     killed(forks, case, [total // 2, total * 3 // 4], mode)

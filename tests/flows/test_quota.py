@@ -165,7 +165,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return init_folder(tmp_path_factory.mktemp("quota") / "store").root
 
 
-@pytest.fixture(scope="module", params=["here", "elsewhere"])
+@pytest.fixture(scope="module", params=["here", pytest.param("elsewhere", marks=pytest.mark.slow)])
 def client(request: pytest.FixtureRequest, store: Path) -> Iterator[Client]:
     """Two workers; their scheduler is in this process, or in another."""
     here = request.param == "here"
@@ -194,6 +194,7 @@ def server_is_gone(client: Client, run: str) -> bool:
 
 
 @pytest.mark.end_to_end
+@pytest.mark.parametrize("client", ["here", "elsewhere"], indirect=True)
 def test_two_workers_stay_within_one_budget(client: Client) -> None:
     quota = on(client, "one-budget", budget_tokens=600)
     calls = [Call(f"one-budget-{n}", ask_here, (quota.of("s"), 40, 10, 10)) for n in range(4)]
