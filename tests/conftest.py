@@ -121,11 +121,16 @@ def exported(tmp_path: Path) -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without looking for garbage: there is none, and each look goes through all modules that are imported."""
+    """Collect without looking for garbage: there is none, and each look goes through all modules that are imported.
+
+    Later looks leave out what is there by then, and are fewer.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 
