@@ -41,8 +41,9 @@ test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# Four processes, since a third of the time of slow tests is waiting.
 test-slow: install
-	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or deep"
+	INDEXMILL_TESTS=deep PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal -m "slow or deep"
 
 acceptance: install
 	$(BIN)/python -m benchmarks.acceptance $(DATA)
