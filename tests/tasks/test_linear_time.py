@@ -35,7 +35,7 @@ from tests.deep import share
 from tests.tasks.tables import documents
 
 SIZES = [4**power for power in range(5, 11)]  # 1,024 to 1,048,576 characters
-LONG_ENOUGH = 0.12  # seconds; what takes less may take twice as much beside other work
+LONG_ENOUGH = 0.06  # seconds
 
 
 def _split(text: str, markup: str) -> None:
