@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "sentences": segments,
     "names": lambda text: RulesRecogniser().recognise("", text),
     "subjects": _subjects,
-    "terms": Analyser().terms,
+    "terms": lambda text: Analyser().terms(text),  # not known from a text before
     "words": canonical_words,
     "passages of Markdown": lambda text: _split(text, "markdown"),
     "passages and their extraction": lambda text: _split(text, "none"),
