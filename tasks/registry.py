@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import methodcaller
 
@@ -105,9 +105,3 @@ STEPS: tuple[Step, ...] = in_order(_with_gates(tuple(_all())))
 def enabled_steps(configuration: Configuration) -> tuple[Step, ...]:
     """The steps that the settings ask for, in an order in which each follows those that it needs."""
     return tuple(step for step in STEPS if step.enabled(configuration))
-
-
-def needs_among(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
-    """What each of some steps waits for, among them, by name."""
-    chosen = {step.name: step for step in steps}
-    return {name: tuple(need for need in step.needs if need in chosen) for name, step in chosen.items()}

@@ -21,7 +21,6 @@ from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
 from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.store.canonical import digest_of_file
-from indexmill.text.terms import COMMON, Analyser
 
 Scores = npt.NDArray[np.float64]
 
@@ -43,22 +42,6 @@ class Reranker(Protocol):
         The scores depend on this question and these texts alone.
         """
         ...
-
-
-class WordOverlap:
-    """The share of the question's words that a text has: a double for tests, which needs no model."""
-
-    @property
-    def fingerprint(self) -> Mapping[str, Any]:
-        """See ``Reranker``."""
-        return {"backend": "word-overlap"}
-
-    def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """See ``Reranker``."""
-        analyser = Analyser()
-        said = set(analyser.terms(question))
-        wanted = {term for term in said if term not in COMMON} or said
-        return np.array([len(wanted & set(analyser.terms(text))) / max(len(wanted), 1) for text in texts])
 
 
 class CrossEncoderReranker:

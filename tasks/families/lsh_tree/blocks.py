@@ -27,7 +27,7 @@ LETTERS = "abcdfghijklmnoqr"
 """The letter of each layer's blocks, from layer 1: `e` and `p` are shards of entities and of documents."""
 
 _MOST = (128, 64, 32)
-"""The most summaries of a block in the first layer, the second, and those above (docs/measurements/lsh_tree.md)."""
+"""The most summaries of a block in the first layer, the second, and those above."""
 
 _PATH_BYTES = 24
 

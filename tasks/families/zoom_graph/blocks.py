@@ -4,7 +4,7 @@ A block has the pairs whose lower row lies in its cell. One row of ROWS_PER_BLOC
 row lies in the cell of its nearest centre, ties by name. Names are hashes, so centres are spread like the rows. What
 changes with a row are the links of rows that resemble it, and these lie in a few cells.
 
-Other divisions were measured on techdocs (docs/measurements/zoom_graph.md). By name, every block has links of every
+Other divisions of techdocs do worse. By name, every block has links of every
 region, and a few changed rows rewrite all. Tries over hyperplanes keep hardly more neighbours together, since each
 plane cuts through a neighbourhood. The cell nearest to both rows of a pair is no better than that of one of them.
 """

@@ -25,9 +25,10 @@ from indexmill.evaluate.recall import Question, evaluate
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden, LlmUnreachable, LlmUnusable
 from indexmill.models.rerank_endpoint import RerankEndpoint
-from indexmill.models.reranker import CrossEncoderReranker, Reranker, WordOverlap, open_reranker
+from indexmill.models.reranker import CrossEncoderReranker, Reranker, open_reranker
 from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.retrieve.rerank import reranked
+from indexmill.text.terms import COMMON, Analyser
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, publish
 from tests.llm_server import CANARY
 
@@ -48,6 +49,18 @@ class Scored:
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         self.asked.append((question, list(texts)))
         return np.array(self.score(question, texts), np.float64)
+
+
+class WordOverlap:
+    """A double: the share of the question's words that a text has."""
+
+    fingerprint: dict[str, Any] = {"backend": "word-overlap"}  # noqa: RUF012 - a constant of a test
+
+    def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        analyser = Analyser()
+        words = set(analyser.terms(question))
+        rare = {word for word in words if word not in COMMON} or words
+        return np.array([len(rare & set(analyser.terms(text))) / max(len(rare), 1) for text in texts])
 
 
 # What a retrieval makes of scores
