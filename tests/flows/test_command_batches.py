@@ -117,6 +117,6 @@ def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path)
     assert made.questions == len(gone) > 0
     assert made.batches == (str(batch),)
     (left,) = batches.begun(store)
-    assert len(left.asked.questions) == len(rows) - len(gone)
+    assert len(left.request.questions) == len(rows) - len(gone)
     kept = b"".join(path.read_bytes() for path in (tmp_path / "store" / "batches").rglob("*.json"))
     assert not any(passage.encode() in kept for passage in gone)

@@ -324,7 +324,7 @@ def test_nights_at_a_budget_come_to_the_same_whatever_goes_wrong(quick: Path, en
             if code == 0:
                 break
             assert runs.list_runs(open_folder(plain["store"]))[-1].state == "budget"
-            assert "Run it again and it goes on" in run.err
+            assert "Run the command again to continue" in run.err
             assert spent > 0
         assert nights >= 3
         assert run.json()["manifest"] == calm.manifest

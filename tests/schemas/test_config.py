@@ -189,9 +189,9 @@ def test_who_may_read_documents_is_published_and_nothing_else_of_the_corpus() ->
     assert of({"field": "groups", "required": False}).published()["corpus"]["access"]["required"] is False
     assert of({"field": "groups"}, fields={"metadata": ["lang", "groups"]})
     for access, fields, message in (
-        ({"field": "title"}, {}, "takes for something else"),
-        ({"field": "url"}, {}, "takes for something else"),
-        ({"field": "docno"}, {"id": "docno"}, "takes for something else"),
+        ({"field": "title"}, {}, "uses for something else"),
+        ({"field": "url"}, {}, "uses for something else"),
+        ({"field": "docno"}, {"id": "docno"}, "uses for something else"),
         ({"field": "groups"}, {"metadata": ["lang"]}, "does not keep"),
         ({"field": ""}, {}, "at least 1"),
         ({"fields": "groups"}, {}, "fields"),
@@ -237,7 +237,7 @@ def test_a_family_that_is_made_has_what_it_is_made_from(family: str, describes: 
         ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
         ({"families": {"bm25": {"parameters": {"k2": 1}}}}, "k2"),
         ({"families": {"heterograph": {"parameters": {"alpha": 0.5}}}}, "alpha"),
-        ({"families": {"heterograph": {"units": 0, "relations": 0}}}, "made of nothing"),
+        ({"families": {"heterograph": {"units": 0, "relations": 0}}}, "have no input"),
         ({"families": {"lsh_tree": {"parameters": {"patern": "detailed"}}}}, "patern"),
         ({"families": {"lsh_tree": {"parameters": {"pattern": "deep"}}}}, "'collapsed', 'detailed' or 'summarised'"),
         ({"families": {"lsh_tree": {"parameters": {"ratio": 1.5}}}}, "less than or equal to 1"),
@@ -401,5 +401,5 @@ def test_what_a_run_records_holds_no_password() -> None:
 def test_what_reads_a_document_has_memory_for_it(folder: Path) -> None:
     corpus = {"paths": ["docs"], "max_document_bytes": 100_000_000}
     assert load_configuration(written(folder, corpus=corpus)).corpus is not None
-    with pytest.raises(ConfigurationError, match=r"max_reading_memory_bytes is 500000000.*raise the one"):
+    with pytest.raises(ConfigurationError, match=r"max_reading_memory_bytes is 500000000.*raise the former"):
         load_configuration(written(folder, corpus={**corpus, "max_reading_memory_bytes": 500_000_000}))

@@ -378,8 +378,8 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--answer",), "there is no language model to answer"),
-        (("--judge", "dense,bm25"), "there is no language model to answer"),
+        (("--answer",), "no language model is configured"),
+        (("--judge", "dense,bm25"), "no language model is configured"),
         (("--answer", "--judge", "dense,bm25"), "give one of them"),
         (("--answer", "--fit"), "give one of them"),
         (("--answer", "--make-questions", "x"), "give one of them"),
@@ -390,8 +390,8 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--fit", "--processes", "2"), "--processes: --fit does not take that"),
         (("--answer", "--processes", "2"), "--processes: --answer does not take that"),
         (("--answers", "kept"), "--answers: without --answer or --judge"),
-        (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is no kept answer"),
-        (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be kept there"),
+        (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is not a cached answer"),
+        (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be cached there"),
         (("--judge", "dense"), "expected two methods"),
         (("--judge", "dense,dense"), "expected two methods"),
         (("--judge", "dense,bm25", "-m", "dense"), "--method: --judge does not take that"),
@@ -499,7 +499,7 @@ def test_a_run_that_was_ended_goes_on_from_the_answers_it_kept(run: Run, here: P
         server.requests.clear()
         assert run(*asked) == 0
         assert server.chats == []
-    assert f"{paid} calls were not made: their answers are in kept.jsonl" in run.out
+    assert f"{paid} calls were saved: their answers are in kept.jsonl" in run.out
 
 
 def test_a_run_that_is_refused_waits_for_what_it_asked_and_pays_for_nothing_twice(run: Run, here: Path) -> None:

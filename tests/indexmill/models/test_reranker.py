@@ -262,9 +262,9 @@ def test_a_path_opens_a_cross_encoder(model: Path, store: Path) -> None:
 
 
 def test_what_is_no_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelUnavailable, match="is no folder with a model"):
+    with pytest.raises(ModelUnavailable, match="is not a folder with a model"):
         open_reranker(tmp_path / "nothing")
-    with pytest.raises(BadInput, match="a model's name is of an endpoint's URL"):
+    with pytest.raises(BadInput, match="name a model only with an endpoint's URL"):
         open_reranker(tmp_path, "some-model")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
@@ -487,7 +487,7 @@ def test_the_commands_take_a_reranker(server: Server, store: Path, capsys: pytes
     )
     assert json.loads(capsys.readouterr().out)["methods"]["dense"]["recall@5"] == 1.0
     assert main(["query", "x", "--store", str(store), "--rerank-depth", "3"]) == 2
-    assert "without --rerank nothing is reranked" in capsys.readouterr().err
+    assert "needs --rerank" in capsys.readouterr().err
     assert main(["evaluate", str(questions), "--store", str(store), "--fit", "--rerank", server.url]) == 2
     assert "--fit does not take that" in capsys.readouterr().err
 
