@@ -105,9 +105,9 @@ def test_a_version_with_a_damaged_file_is_not_taken_until_it_is_mended(
         assert said(index)[0] == 1
     assert index.refusal is not None
     assert (index.refusal.version, "is damaged" in index.refusal.reason) == (2, True)
-    assert [record.getMessage().count("version 2 is rejected, version 1 keeps serving") for record in caplog.records] == [
-        1
-    ]
+    assert [
+        record.getMessage().count("version 2 is rejected, version 1 keeps serving") for record in caplog.records
+    ] == [1]
     path.write_bytes(whole)
     assert index.look()
     assert (index.refusal, said(index)[0]) == (None, 2)

@@ -123,7 +123,11 @@ def test_tables_that_are_no_graph_are_refused(made: GraphTables, ids: dict[str, 
         ("edges", _with(made.edges, "kind", pa.array(["text"] * len(made.edges))), "is no node of kind"),
         ("edges", _with(made.edges, "kind", pa.array(["other"] * len(made.edges))), "are not known"),
         ("relations", made.relations.slice(1), "'relation_tokens' has the shape"),
-        ("relations", _with(made.relations, "text", pc.utf8_upper(made.relations["text"])), "id does not match its content"),
+        (
+            "relations",
+            _with(made.relations, "text", pc.utf8_upper(made.relations["text"])),
+            "id does not match its content",
+        ),
     ):
         with pytest.raises(CheckError, match=why):
             check_graph(dataclasses.replace(made, **{name: table}), ids)
