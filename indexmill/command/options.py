@@ -336,7 +336,7 @@ trust_option = click.option(
     metavar="FILE",
     callback=_read_trust,
     expose_value=False,
-    help="Accept only versions with the signatures that this file requires; `indexmill sign --help` shows one.",
+    help="Accept only versions with the signatures that this file requires; `indexmill sign` explains it.",
 )
 """Adds ``--trust``, stored as ``Options.trust``."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.heterograph.parameters import HeterographParameters
@@ -133,15 +133,6 @@ class LshTreeSettings(Family):
         return self
 
 
-def _is_leiden(value: object) -> object:
-    if value in ("spectral", "scan", "node2vec"):
-        raise ValueError(
-            f"{value!r} was removed, because Leiden finds better communities in less time: delete the setting or set "
-            "it to leiden; the next build finds the communities again and writes new reports"
-        )
-    return value
-
-
 class CommunityTreeSettings(Family):
     """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
 
@@ -152,7 +143,7 @@ class CommunityTreeSettings(Family):
     augmentation: Literal["codicil", "knn", "none"] = Field(
         "codicil", description="how links by content are added: codicil: the best of all links; knn: all neighbours"
     )
-    clustering: Annotated[Literal["leiden"], BeforeValidator(_is_leiden)] = Field(
+    clustering: Literal["leiden"] = Field(
         "leiden", description="how communities are found; a refresh starts from the previous version's"
     )
     levels: int = Field(4, ge=1, le=8, description="maximum levels of communities")

@@ -384,7 +384,7 @@ def test_a_reader_asks_no_endpoint_that_nobody_named(quick: Path) -> None:
         other = indexmill.open_encoder("another", base_url=server.base_url, api_key_env="CANARY_KEY")
         with (
             indexmill.open(quick / "store", encoder=other) as snapshot,
-            pytest.raises(ConfigurationError, match="vectors of the model 'vectors-small', and the encoder"),
+            pytest.raises(ConfigurationError, match="vectors of the model 'vectors-small', but the encoder"),
         ):
             snapshot.encode(["Who?"])
         assert server.embeddings.calls == calls

@@ -335,20 +335,6 @@ def test_each_mistake_is_one_line_with_its_key_what_is_allowed_and_what_was_give
     assert str(caught.value) == f"{path}: {listed}"
 
 
-@pytest.mark.parametrize("gone", ["spectral", "scan", "node2vec"])
-def test_a_clustering_that_is_gone_is_refused_with_what_to_do(folder: Path, gone: str) -> None:
-    families = {"community_tree": {"enabled": True, "clustering": gone}}
-    with pytest.raises(
-        ConfigurationError, match=f"community_tree.clustering: '{gone}' is no longer .* set it to leiden"
-    ):
-        load_configuration(written(folder, families=families))
-    families["community_tree"]["clustering"] = "leiden"  # as manifests of earlier versions say
-    assert (
-        load_configuration(written(folder, families=families)).published()["families"]["community_tree"]["clustering"]
-        == "leiden"
-    )
-
-
 def test_what_overrides_the_file_is_refused_in_the_same_words(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"run\.wokers: there is no such setting; did you mean workers\?"):
         load_configuration(written(folder), {"run": {"wokers": 1}})

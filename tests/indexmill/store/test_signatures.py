@@ -179,6 +179,6 @@ def test_new_keys_differ() -> None:
 
 def test_what_is_no_private_key_signs_nothing() -> None:
     for text in ("", "x", public_key(ADA), ADA[:-4]):
-        with pytest.raises(ConfigurationError, match="no private key"):
+        with pytest.raises(ConfigurationError, match="not a private key"):
             signed(SAID, text)
     assert public_key(f"{ADA}\n") == public_key(ADA)

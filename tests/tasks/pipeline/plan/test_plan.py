@@ -30,6 +30,7 @@ from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Documents
 from tasks.pipeline.plan.plan import Approved, Plan, cost_of
 from tests.corpora import documents, write_corpus
+from tests.deep import WHOLE
 from tests.flows.children import Forks, build, settings
 from tests.storage.quick import quick_folder
 
@@ -164,7 +165,7 @@ def test_a_plan_says_what_the_build_then_does(edits: list[_Edit], change: dict[s
 
 
 @pytest.mark.slow
-@hypothesis(max_examples=150)
+@hypothesis(max_examples=150 if WHOLE else 60)
 @given(EDITS, st.sampled_from(CHANGES), EDITS)
 def test_many_plans_say_what_the_build_then_does(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
     held_to_the_build(edits, change, more)
